@@ -146,11 +146,11 @@ class Collector(Generic[B]):
             extras["action_mask"] (T, B, A) bool has the masks, and log_prob is that among allowed
             actions.
           cuda_graph: Records the steps of a device's rollout once and starts them as one, which
-            saves the host single launches. Python code of the policy's module runs twice for each
-            of the few rollouts that exist at once, and must not wait for the device.
+            spares the host a launch for each. Python code of the policy's module is run twice for
+            each of the few rollouts that are held at once, and must not wait for the device.
           record: Folder of a log from which `rollouts replay-run` makes any step again, bit for
-            bit, or a `RunLog` with the folder and its bounds. The message of an error, of a number
-            that is not finite and of a reward far off then has the command that shows the step.
+            bit, or a `RunLog` with the folder and its bounds. An error, a number that is not finite
+            and a reward far off then name the command that shows the step.
 
         Raises:
           SpecError: env does not autoreset in the same step or its observations are not one array,

@@ -63,14 +63,14 @@ class ActorRows:
 
 
 class DeviceWeights:
-    """A module's weights in the layout of kernels, gathered on the module's device without copies
-    to the host."""
+    """A module's weights as kernels read them, gathered where the module lies, without a copy to
+    the host."""
 
     def __init__(self, policy: NativePolicy, device: torch.device) -> None:
-        """Finds the place of each weight in the kernel's layout.
+        """Finds out where each number goes.
 
         Raises:
-          SpecError: There are more than 2^24 weights.
+          SpecError: There are more than 2^24 of them.
         """
         self._policy = policy
         tensors = policy.sources.tensors()
@@ -80,7 +80,7 @@ class DeviceWeights:
                 f"the module has {count} weights, expected at most 2^24 on a GPU: make it smaller, "
                 "or call it yourself between steps of the pool"
             )
-        # each weight is replaced by its number, from 1 on, to find its place; 0 marks padding
+        # each number's place in all of them, 1 and so on, stands for itself; 0 is what is padding
         labels, first = {}, 1
         for name, one in tensors.items():
             labels[name] = np.arange(first, first + one.numel()).reshape(tuple(one.shape))

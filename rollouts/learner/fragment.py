@@ -132,8 +132,7 @@ class FragmentHandle:
     Attributes:
       info   Description of the fragment.
       fetch  Returns the arrays within a number of seconds. After a TimeoutError, which means that
-      they
-             did not arrive, it may be called again. WorkerError: they are lost for good.
+             they did not arrive, it may be called again. WorkerError: they are lost for good.
     """
 
     info: FragmentInfo

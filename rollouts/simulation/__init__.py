@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run of RolloutCoordinator on a cluster that is not there: its state machine in simulated time.
+"""A run of RolloutCoordinator on an imaginary cluster: its real state machine in simulated time.
 
-`job_model.py` says what is simulated, `event_loop.py` keeps the time, `modelled_cluster.py` and
-`modelled_worker.py` are what Ray and workers do, `modelled_driver.py` is the coordinator's process
-around the fleet and the queue of real runs, `modelled_learner.py` takes from it, `simulate.py` puts
-them together, `run_record.py` and `run_report.py` say what came of it. Nothing here needs Ray.
+`job_model.py` describes a job, `event_loop.py` keeps the time, `modelled_cluster.py` and
+`modelled_worker.py` take the part of Ray and the workers, `modelled_driver.py` is the coordinator's
+process around the fleet and the queue of real runs, `modelled_learner.py` takes batches from it,
+`simulate.py` puts them together, `run_record.py` and `run_report.py` hold the results. Nothing here
+needs Ray.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EventLoop: simulated time, which goes from event to event."""
+"""EventLoop: simulated time, which advances from event to event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Action = Callable[..., None]
 
 
 class EventLoop:
-    """Events in the order of their times; those of one time in the order in which they were asked.
+    """Events in the order of their times; events of one time run in the order of their requests.
 
     Attributes:
       now: Seconds since the start.
@@ -26,16 +26,16 @@ class EventLoop:
         self._events: list[tuple[float, int, Action, tuple[Any, ...]]] = []
 
     def clock(self) -> float:
-        """Returns `now`, for what takes a clock."""
+        """Returns `now`, as a function for code that takes a clock."""
         return self.now
 
     def at(self, time: float, action: Action, *args: Any) -> None:
-        """Calls the action at a time, or now where that is past."""
+        """Calls the action at a time, or now if that time has passed."""
         self._num_asked += 1
         heapq.heappush(self._events, (max(time, self.now), self._num_asked, action, args))
 
     def run_until(self, end: float, after_each: Callable[[], None] | None = None) -> None:
-        """Goes on to a time; calls `after_each` after each event."""
+        """Advances to a time; calls `after_each` after each event."""
         events = self._events
         while events and events[0][0] <= end:
             self.now, _, action, args = heapq.heappop(events)

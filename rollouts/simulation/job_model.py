@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JobModel: what is simulated, in numbers that can be measured; a dataclass for each part."""
+"""JobModel: a job to simulate, in numbers that can be measured; a dataclass for each part."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class WorkerModel:
       num_workers: Workers of all coordinators together.
       num_envs: Environments B of each.
       rollout_length: Steps T of a fragment.
-      fragment_s: Seconds that a fragment takes. One number is the median of a log-normal
-        distribution; several are measured times (`FragmentInfo.collect_s`), which are drawn from.
-      spread: Standard deviation of the logarithm, where there is one number.
-      call_s: Seconds between two fragments of a worker besides, such as Ray's part of a call.
-      straggler_share: Share of workers that are slower all the time.
-      straggler_factor: How many times as long theirs take.
+      fragment_s: Seconds of a fragment. One number is the median of a log-normal distribution;
+        several numbers are measured times (`FragmentInfo.collect_s`), from which times are drawn.
+      spread: Standard deviation of the logarithm, if fragment_s is one number.
+      call_s: Further seconds between two fragments of a worker, such as Ray's part of a call.
+      straggler_share: Share of workers that are always slower.
+      straggler_factor: Factor on the stragglers' times.
       fragment_bytes: Bytes of a fragment's arrays.
-      start_s: Seconds from the place on a node to the first call.
+      start_s: Seconds from getting a place on a node to the first call.
     """
 
     num_workers: int
@@ -90,12 +90,12 @@ class WorkerModel:
 
     @property
     def num_stragglers(self) -> int:
-        """Workers that are slower all the time."""
+        """Workers that are always slower."""
         return round(self.num_workers * self.straggler_share)
 
     @property
     def steps_per_s(self) -> float:
-        """The sum of what all workers make while none waits or dies."""
+        """Env-steps per second of all workers while none waits or dies."""
         slow_s = self.mean_s * self.straggler_factor + self.call_s
         num_fast = self.num_workers - self.num_stragglers
         rate = num_fast / (self.mean_s + self.call_s) + self.num_stragglers / slow_s
@@ -109,14 +109,14 @@ class NodeModel:
     Attributes:
       workers_per_node: Workers for which a node has room.
       spare_nodes: Nodes that are free at first.
-      bytes_per_s: Bandwidth of a node's link, in each direction; that of its object store where
-        that is less.
+      bytes_per_s: Bandwidth of a node's link in each direction, or of its object store if that is
+        less.
       latency_s: Seconds that a message takes.
       deaths_per_hour: Share of the nodes that die in an hour.
       detect_s: Seconds until the driver knows that a node is gone.
-      replace_s: Seconds until another node is there in place of one that died.
-      worker_deaths_per_hour: Share of the workers whose processes die in an hour, on nodes that go
-        on; the driver knows at once.
+      replace_s: Seconds until a new node replaces one that died.
+      worker_deaths_per_hour: Share of the workers whose processes die in an hour, while their nodes
+        go on; the driver notices at once.
     """
 
     workers_per_node: int = 8
@@ -149,14 +149,14 @@ class DriverModel:
       take_us: Cost of each call that ends, with one fragment: future, inbox, state machine, queue.
       further_us: Cost of each further fragment of a call.
       submit_us: Cost of each call.
-      resolve_us: Cost of each whose arrays are fetched in this process; 0 where learners'
+      resolve_us: Cost of each fragment whose arrays are fetched in this process; 0 if learners'
         actors fetch them, see `RolloutCoordinator.hand_over`.
       publish_us: Cost of each version of the weights.
-      idle_load: Share of a core that the process takes while nothing happens, by Ray's threads and
-        the coordinator's clock; 0.0 where the costs above have it in them.
-      deaths_per_hour: How often each coordinator's process dies in an hour. Its workers and the
-        fragments that no learner has end with it.
-      restart_s: Seconds until another coordinator starts workers in the place of a dead one.
+      idle_load: Share of a core that the process uses while nothing happens, for Ray's threads and
+        the coordinator's clock; 0.0 if the costs above include it.
+      deaths_per_hour: How often each coordinator's process dies in an hour. Its workers and all
+        fragments that no learner has yet are lost with it.
+      restart_s: Seconds until a new coordinator starts workers in place of a dead one's.
     """
 
     take_us: float = 130.0
@@ -177,23 +177,23 @@ class DriverModel:
             _check_least(f"driver.{name}", getattr(self, name), 0.0)
 
     def call_us(self, num_fragments: int) -> float:
-        """Returns the cost of a call that ends with so many fragments."""
+        """Returns the cost of a call that ends with a number of fragments."""
         return self.take_us + (num_fragments - 1) * self.further_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerModel:
-    """Learners that share each batch equally and make one line of weight versions.
+    """Learners that share each batch equally and publish one sequence of weight versions.
 
     Attributes:
-      num_learners: Each on a node of its own; the first coordinator is on the first one's.
-      fragments_per_update: Fragments that all together learn from at a time.
-      steps_per_s: Env-steps that one learns from in a second.
+      num_learners: Learners, each on its own node; the first coordinator is on the first one's.
+      fragments_per_update: Fragments of an update, for all learners together.
+      steps_per_s: Env-steps per second that one learner learns from.
       updates_per_version: Updates between two versions of the weights.
       prefetch: Whether the next batch is fetched while this one is learned from.
       weight_bytes: Bytes of a version.
-      weights_from: "learner": each node gets them from the learner. "tree": each passes them on to
-        two others. Ray's object store, where a node may ask any that has a copy, lies between.
+      weights_from: "learner": each node gets them from the learner. "tree": each node passes them
+        on to two others. Ray's object store, where a node may get them from any copy, lies between.
     """
 
     num_learners: int = 1
@@ -221,8 +221,8 @@ class JobModel:
     """A run: its workers, nodes, driver and learners, and the rules of its coordinators.
 
     Attributes:
-      num_coordinators: Coordinators, each with an equal share of the workers and a process of its
-        own; an update takes an equal share of its fragments from each that has some.
+      num_coordinators: Coordinators, each with its own process and an equal share of the workers;
+        an update takes an equal share of its fragments from each coordinator that has some.
       sync_mode, queue, faults: See `RolloutCoordinator`.
     """
 
@@ -236,7 +236,7 @@ class JobModel:
     faults: FaultPolicy = FaultPolicy()
 
     def __post_init__(self) -> None:
-        """Raises SpecError where a value is out of range, or parts do not go together."""
+        """Raises SpecError where a value is out of range, or parts do not fit together."""
         check_type("workers", self.workers, WorkerModel, "WorkerModel(num_workers=8)")
         check_type("nodes", self.nodes, NodeModel, "NodeModel()")
         check_type("driver", self.driver, DriverModel, "DriverModel()")

@@ -48,7 +48,7 @@ def driver_of(path: Path) -> DriverModel:
         alone = models.get("one fragment a call", shared)
         if per_call < 1.5:
             return alone
-        # what a fragment costs is 1 / per_call of a call and the rest of a further fragment
+        # a fragment costs 1 / per_call of a call, and the rest of a further fragment
         further_us = (shared.take_us - alone.take_us / per_call) / (1 - 1 / per_call)
         return replace(alone, further_us=max(0.0, further_us))
     except (LookupError, TypeError, AttributeError, statistics.StatisticsError) as error:
@@ -61,14 +61,14 @@ def driver_of(path: Path) -> DriverModel:
 def driver_of_stages(
     cpu_us: float, stages: dict[str, float], publish_every: int, *, per_call: float = 1.0
 ) -> DriverModel:
-    """Shares out the microseconds of a fragment.
+    """Derives a driver's costs from the microseconds of a fragment.
 
     Args:
-      cpu_us: Cost of a fragment, all together.
+      cpu_us: Total cost of a fragment.
       stages: See `DriverCost.stages`.
       publish_every: Fragments between two versions, which share the cost of one; 0 for none.
-      per_call: Fragments of a call. Where it is above 1, a further one costs what a `DriverModel`
-        says, and the rest is the cost of calls.
+      per_call: Fragments of a call. If it is above 1, further fragments cost `DriverModel`'s
+        default, and the rest is the cost of calls.
     """
     submit, resolve = max(0.0, stages["submit"]), max(0.0, stages["resolve"])
     weights = max(0.0, stages["weights"])

@@ -13,12 +13,12 @@ from rollouts.simulation.event_loop import EventLoop
 from rollouts.simulation.job_model import JobModel
 
 _HOUR_S = 3600.0
-# versions of the weights that a node keeps; calls that wait offer older ones
+# versions of the weights that a node keeps, because calls that wait may need older ones
 _KEPT_VERSIONS = 8
 
 
 class Lane:
-    """One direction of a link: bytes pass one after the other."""
+    """One direction of a link, which bytes pass in order."""
 
     def __init__(self, bytes_per_s: float) -> None:
         self.num_bytes = 0
@@ -26,14 +26,14 @@ class Lane:
         self._free_at = 0.0
 
     def passed(self, now: float, num_bytes: int) -> float:
-        """Returns when bytes that come now have passed."""
+        """Returns the time at which bytes that are sent now have passed."""
         self.num_bytes += num_bytes
         self._free_at = max(self._free_at, now) + num_bytes / self._bytes_per_s
         return self._free_at
 
 
 class Resident(Protocol):
-    """A worker, as its node sees it; see `ModelledWorker`."""
+    """A worker, from its node's view; see `ModelledWorker`."""
 
     key: tuple[int, int]
     node: ModelledNode | None
@@ -50,8 +50,9 @@ class ModelledNode:
 
     Attributes:
       out, into: Its link.
-      workers: Workers that are there.
-      copies: Version of the weights -> when it is there.
+      workers: Workers on this machine.
+      copies: Version of the weights -> time at which the node has it.
+      Returns the time at which bytes that are sent now arrive; a node sends to itself at once.
     """
 
     def __init__(self, bytes_per_s: float) -> None:
@@ -74,12 +75,12 @@ class ModelledCluster:
     Attributes:
       learner_nodes: A node for each learner; these do not die.
       nodes: Nodes of workers.
-      num_running: Workers that are there.
-      lost_at: Times of deaths, by `ModelledWorker.key`, of those in whose place nobody is yet.
-      recovery_s: Seconds from the death of each worker, alone or with its node, until
-        another was there in its place.
+      num_running: Running workers.
+      lost_at: Times of deaths, by `ModelledWorker.key`, of workers that are not replaced yet.
+      recovery_s: Seconds from the death of each worker, alone or with its node, until its
+        replacement runs.
       num_node_deaths, num_worker_deaths: Deaths so far.
-      gone_bytes: Bytes that came into nodes which died.
+      gone_bytes: Bytes that had been received by nodes which died.
     """
 
     def __init__(self, job: JobModel, loop: EventLoop, random: np.random.Generator) -> None:
@@ -92,7 +93,7 @@ class ModelledCluster:
         self.nodes = [ModelledNode(rate) for _ in range(num_nodes + job.nodes.spare_nodes)]
         self._with_room = deque(self.nodes)
         self._waiting: deque[Resident] = deque()
-        # nodes that have the newest version or will have it, in the order of asking
+        # nodes that have or will get the newest version, in the order of their requests
         self._chain: list[ModelledNode] = [self.learner_nodes[0]]
         self._chain_version = 0
         self.lost_at: dict[tuple[int, int], float] = {}
@@ -106,7 +107,7 @@ class ModelledCluster:
         self._die_later(nodes.worker_deaths_per_hour * workers.num_workers, self._kill_worker)
 
     def place(self, worker: Resident) -> None:
-        """Gives a worker a place, as soon as there is one."""
+        """Gives a worker a place, as soon as there is a free one."""
         self._waiting.append(worker)
         self._place_waiting()
 
@@ -122,21 +123,21 @@ class ModelledCluster:
         self._place_waiting()
 
     def lose_workers_of(self, coordinator: int) -> None:
-        """Notes that a coordinator's workers are lost, for `recovery_s`; ends none of them."""
+        """Records that a coordinator's workers are lost, for `recovery_s`; ends none of them."""
         for node in self.nodes:
             for worker in node.workers.values():
                 if worker.has_started and worker.key[0] == coordinator:
                     self.lost_at.setdefault(worker.key, self._loop.now)
 
     def started(self, worker: Resident) -> None:
-        """Notes that a worker is there."""
+        """Records that a worker runs."""
         self.num_running += 1
         lost_at = self.lost_at.pop(worker.key, None)
         if lost_at is not None:
             self.recovery_s.append(self._loop.now - lost_at)
 
     def weights_ready(self, node: ModelledNode, version: int, now: float) -> float:
-        """Returns when a node has a version of the weights; the first to ask makes them travel."""
+        """Returns the time at which a node has a version; the first request starts the transfer."""
         if version in node.copies:
             return node.copies[version]
         source = self._source(node, version)
@@ -153,7 +154,7 @@ class ModelledCluster:
             self._chain, self._chain_version = [self.learner_nodes[0]], version
         if self._job.learners.weights_from == "learner" or version < self._chain_version:
             return self.learner_nodes[0]
-        # each passes them on to two; one that died since passes nothing on
+        # each node passes them on to two others, unless it has died since
         parent = self._chain[(len(self._chain) - 1) // 2]
         self._chain.append(node)
         return parent if parent.is_alive else self.learner_nodes[0]

@@ -22,9 +22,9 @@ class ModelledDriver:
     """Runs a fleet as `FleetThread` does, in simulated time: its process does one thing at a time.
 
     Attributes:
-      fleet, queue: As in a real run.
-      number, life: The coordinator's number, and how many were in its place before.
-      is_serving: Whether it has had fragments, or is one of the first.
+      fleet, queue: The objects of a real run.
+      number, life: The coordinator's number, and how many it has replaced.
+      is_serving: Whether it has had fragments, or is among the first coordinators.
       is_dead: Whether its process died.
       busy_s: Seconds of CPU time so far.
       num_turns: Turns of the merge thread so far.
@@ -70,24 +70,24 @@ class ModelledDriver:
         self._turns = FleetTurns(self.fleet, loop.clock)
 
     def begin(self, num_workers: int) -> None:
-        """Launches the workers, and the ticks of the clock."""
+        """Launches the workers, and starts the clock."""
         self.fleet.scale_to(num_workers)
         self._tick()
 
     def die(self) -> None:
-        """Ends the process: its workers, what it asked for and what nobody took are gone."""
+        """Ends the process: its workers, requests and fragments that were not taken are lost."""
         self.is_dead = True
         self.fleet.stop()
         self.queue.close()
 
     def use(self, microseconds: float) -> float:
-        """Uses the process when it is free; returns when it is done."""
+        """Uses the process as soon as it is free; returns the time at which this use ends."""
         self.busy_s += microseconds / 1e6
         self._free_at = max(self._free_at, self._loop.now) + microseconds / 1e6
         return self._free_at
 
     def published(self) -> None:
-        """Notes that there are new weights."""
+        """Reports to the fleet that there are new weights."""
         self.fleet.publish()
         self._has_weights = True
         self._make_room()
@@ -119,7 +119,7 @@ class ModelledDriver:
             self._loop.at(self._free_at, self._begin_turn)
 
     def _begin_turn(self) -> None:
-        """Takes what came; what it costs has passed when it becomes known."""
+        """Takes events that have come; their effects appear after the time that they cost."""
         if self.is_dead:
             return
         inbox = self._inbox
@@ -161,7 +161,7 @@ class _Submitting:
 
 
 def _num_fragments(future: Future[Any]) -> int:
-    """Returns how many fragments came with what ended."""
+    """Returns the number of fragments that came with an ended call."""
     answers = None if future.exception() else future.result()
     return len(answers) if isinstance(answers, tuple) else 1
 

@@ -19,13 +19,13 @@ from rollouts.simulation.modelled_worker import ModelledPayload
 from rollouts.simulation.run_record import RunRecord
 from rollouts.workers.weights import WeightStore
 
-# the arrays of a version; what travels is `LearnerModel.weight_bytes`
+# stand-in for a version's arrays; `LearnerModel.weight_bytes` is the size that is sent
 _WEIGHTS = {"w": np.zeros(1)}
 
 
 @dataclass(slots=True, eq=False)
 class _Share:
-    """The part of a batch that one coordinator gives."""
+    """The part of a batch that one coordinator delivers."""
 
     driver: ModelledDriver
     claim: Claim
@@ -33,15 +33,15 @@ class _Share:
 
 
 class ModelledLearner:
-    """All learners together, as they make one update after the other.
+    """All learners together, which make one update after the other.
 
-    A batch is wanted, fetched and learned from. With `prefetch` the next one is wanted as soon as
-    this one is learned from, else when the weights that it led to are published. Of coordinators
-    that died others give the share.
+    A batch is requested, fetched and learned from. With `prefetch` the next batch is requested when
+    learning from this one begins, else when the resulting weights are published. If a coordinator
+    dies, others deliver its share.
 
     Attributes:
       num_updates: Updates so far.
-      failure: What ended the run, if no worker is left.
+      failure: The error that ended the run, if no worker is left.
     """
 
     def __init__(
@@ -55,40 +55,40 @@ class ModelledLearner:
         record: RunRecord,
         on_delivery: Callable[[ModelledDriver, Sequence[FragmentHandle]], None],
     ) -> None:
-        """Takes what it works with; `begin` publishes first weights and wants a first batch.
+        """Takes the other parts; `begin` publishes the first weights and requests the first batch.
 
-        `drivers` has the coordinators that are there, which others may replace.
+        `drivers` has the present coordinators, which new ones may replace.
         """
         self.num_updates = 0
         self.failure: RolloutsError | None = None
         self._job, self._loop, self._drivers, self._cluster = job, loop, drivers, cluster
         self._weights, self._record, self._on_delivery = weights, record, on_delivery
         self._shares: list[_Share] = []
-        self._num_unasked = 0  # fragments of a batch that no coordinator was there for
+        self._num_unasked = 0  # fragments of a batch not requested, for lack of coordinators
         self._num_steps = 0  # env-steps of a batch that were delivered
         self._is_fetching = self._is_learning = False
         self._fetched: int | None = None  # env-steps of a batch that waits for the learners
 
     def begin(self) -> None:
-        """Publishes the first weights and wants the first batch."""
+        """Publishes the first weights and requests the first batch."""
         self._publish()
         self._want()
 
     def try_take(self) -> None:
-        """Takes what it lacks, if it is there; the drivers call it when fragments came."""
+        """Takes missing fragments, if they have come; the drivers call it when fragments come."""
         if self._num_unasked:
             self._ask(0)
         if not self._shares or self._is_fetching or self.failure is not None:
             return
         try:
-            # no shortcut: what one has not yet is no reason to leave that of others
+            # a list, so that all coordinators are tried even if one has too few
             if all([one.driver.queue.try_take(one.claim) for one in self._shares]):
                 self._fetch()
         except RolloutsError as error:
             self.failure = error
 
     def lost(self, driver: ModelledDriver) -> None:
-        """Asks others for what a coordinator that died has not delivered, which is lost."""
+        """Requests undelivered fragments of a dead coordinator, which are lost, from others."""
         num_lost = 0
         for share in [one for one in self._shares if one.driver is driver]:
             num_lost += share.claim.num_lacking + len(share.claim.taken)
@@ -102,7 +102,7 @@ class ModelledLearner:
         self.try_take()
 
     def _ask(self, num_fragments: int) -> None:
-        """Wants so many more fragments, in equal parts from the coordinators that have some."""
+        """Requests more fragments, in equal parts from the coordinators that have some."""
         self._num_unasked += num_fragments
         serving = [one for one in self._drivers if one.is_serving and not one.is_dead]
         if not serving:
@@ -116,7 +116,7 @@ class ModelledLearner:
                 driver.queue.begin(share.claim)
 
     def _fetch(self) -> None:
-        """Lets the arrays travel; those of a node that is gone are lost, and others wanted."""
+        """Sends the arrays to the learners; those of a dead node are lost, and others requested."""
         wanted = [one for one in self._shares if not one.is_fetched]
         has_lost = False
         for share in wanted:
@@ -151,7 +151,7 @@ class ModelledLearner:
             self._on_delivery(share.driver, handles)
             self._shares.remove(share)
         if self._shares or self._num_unasked:
-            # a coordinator died meanwhile, and others give its share
+            # a coordinator died meanwhile, so others deliver its share
             self.try_take()
             return
         self._fetched, self._num_steps = self._num_steps, 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ModelledWorker: an actor that needs simulated time for its fragments."""
+"""ModelledWorker: an actor whose fragments take simulated time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DRAWN_AT_ONCE = 65_536
 
 
 class FragmentTimes:
-    """Seconds of fragments, drawn many at once."""
+    """Seconds of fragments, of which many are drawn at once."""
 
     def __init__(self, model: WorkerModel, random: np.random.Generator) -> None:
         self._model, self._random = model, random
@@ -37,7 +37,7 @@ class FragmentTimes:
         self._drawn: list[float] = []
 
     def draw(self) -> float:
-        """Returns the next."""
+        """Returns the next time."""
         if not self._drawn:
             self._drawn = self._draw_many().tolist()
         return self._drawn.pop()
@@ -50,10 +50,10 @@ class FragmentTimes:
 
 
 class Answer(Future[Any]):
-    """A Future of one thread: it has no lock, and nobody waits for it."""
+    """A Future for a single thread, without a lock and without waiting."""
 
     def __init__(self) -> None:
-        """Makes one that is open; it has nothing of the Future of threads but its interface."""
+        """Makes an open one; it shares only the interface of the usual Future."""
         self._answer: Any = None
         self._death: BaseException | None = None
         self._is_done = False
@@ -86,7 +86,7 @@ class Answer(Future[Any]):
 
 
 class ModelledPayload:
-    """Arrays on a node; they are gone with it."""
+    """Arrays on a node, which are lost with it."""
 
     __slots__ = ("node",)
 
@@ -95,12 +95,12 @@ class ModelledPayload:
         self.node = worker.node
 
     def __call__(self, timeout_s: float) -> Payload:
-        """Raises: there are no arrays, only their bytes."""
+        """Raises, because there are no arrays, only their sizes."""
         raise WorkerError("a simulated fragment has no arrays")
 
 
 class _Call(NamedTuple):
-    """One call, which is at the worker from `asked_at` on."""
+    """A call, which reaches the worker at `asked_at`."""
 
     answer: Answer
     version: int
@@ -109,13 +109,13 @@ class _Call(NamedTuple):
 
 
 class ModelledWorker:
-    """The driver's end of one incarnation, and the incarnation itself.
+    """One incarnation, and the driver's handle for it in one object.
 
     Attributes:
-      key: Its coordinator and its number, which those that come in its place have too.
-      life: How many coordinators were in its coordinator's place before.
-      node: Where it is; None before there was a place.
-      has_started, is_over: Whether it can collect, and whether it ended.
+      key: Its coordinator and its number, which its replacements share.
+      life: How many coordinators its coordinator has replaced.
+      node: Its node; None before it has a place.
+      has_started, is_over: Whether it can collect, and whether it has ended.
       num_completed: Fragments that it completed.
     """
 
@@ -132,7 +132,7 @@ class ModelledWorker:
         times: FragmentTimes,
         latency_s: float,
     ) -> None:
-        """Takes what it shares with all others; it is nowhere yet."""
+        """Takes the parts that all workers share; it has no place yet."""
         self.key, self.life = (coordinator, config.worker_id), life
         self.node: ModelledNode | None = None
         self.has_started = self.is_over = False
@@ -144,10 +144,10 @@ class ModelledWorker:
         self._starting = Answer()
         self._calls: deque[_Call] = deque()
         self._loaded = 0
-        self._told_at = 0.0  # s, when the driver is told of the end
+        self._told_at = 0.0  # s, time at which the driver notices the end
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
-        """Asks for a place; the future ends when the worker is there, or died."""
+        """Requests a place; the future ends when the worker runs or has died."""
         self._cluster.place(self)
         return self._starting
 
@@ -159,7 +159,7 @@ class ModelledWorker:
     def collect(
         self, offer: WeightOffer, num_fragments: int
     ) -> tuple[Future[Answers], Sequence[ModelledPayload]]:
-        """Asks for fragments; calls run one after the other."""
+        """Requests fragments; calls run one after the other."""
         answer, arrives_at = Answer(), self._loop.now + self._latency_s
         if self.is_over:
             self._loop.at(max(arrives_at, self._told_at), self._fail, answer)
@@ -170,13 +170,13 @@ class ModelledWorker:
         return answer, [ModelledPayload(self)] * num_fragments
 
     def kill(self) -> None:
-        """Ends the worker; what it had not completed fails."""
+        """Ends the worker; calls that were not completed fail."""
         if not self.is_over:
             self._cluster.leave(self)
             self.die(self._latency_s)
 
     def die(self, told_after_s: float) -> None:
-        """Ends the worker; the driver is told later."""
+        """Ends the worker; the driver notices it later."""
         self.is_over, self._told_at = True, self._loop.now + told_after_s
         for answer in (self._starting, *(call.answer for call in self._calls)):
             if not answer.done():
@@ -190,14 +190,14 @@ class ModelledWorker:
         self._starting.set_result(WorkerInfo(pid=0, host="simulated", policies=("",)))
 
     def _begin(self, free_at: float) -> None:
-        """Begins the oldest call when the worker is free, the call and its weights are there."""
+        """Begins the oldest call when the worker is free and the call and its weights have come."""
         assert self.node is not None
         call = self._calls[0]
         begin = max(free_at, call.asked_at)
         if call.version > self._loaded:
             begin = max(begin, self._cluster.weights_ready(self.node, call.version, begin))
             self._loaded = call.version
-        # as RolloutWorker.collect_several
+        # the same rule as in RolloutWorker.collect_several
         times = [self._times.draw() * self._factor]
         while len(times) < call.num_fragments and sum(times) < WORTH_S:
             times.append(self._times.draw() * self._factor)

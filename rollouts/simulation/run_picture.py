@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
     from rollouts.simulation.run_report import RunReport
 
-# Okabe and Ito's blue and vermilion
+# blue and vermilion of Okabe and Ito
 _BLUE, _RED = "#0072B2", "#D55E00"
-# samples between which a rate is taken
+# number of samples over which a rate is computed
 _OVER = 12
 
 
@@ -21,7 +21,7 @@ def draw_run(report: RunReport) -> Figure:
     """Draws throughput, lag, loads, fragments, bytes and workers over time.
 
     Returns:
-      A matplotlib figure that belongs to no window.
+      A matplotlib figure without a window.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def draw_run(report: RunReport) -> Figure:
     between = times[_OVER:]
 
     def rates(values: Sequence[float]) -> list[float]:
-        # over several samples, as a batch comes at once
+        # over several samples, because the fragments of a batch come at once
         pairs = zip(values[_OVER:], values, times[_OVER:], times, strict=False)
         return [(after - before) / (end - begin) for after, before, end, begin in pairs]
 

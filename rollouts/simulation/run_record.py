@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RunRecord: what a simulated run did over time."""
+"""RunRecord: the course of a simulated run."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class Moment:
 
     Attributes:
       time_s: Simulated time.
-      env_steps: Delivered so far.
-      queue_depth, in_flight: Fragments, of all coordinators.
-      driver_busy_s: CPU time of the coordinators so far, the mean of all.
-      learner_busy_s: Seconds in which the learners learned so far.
-      workers: Those that are there.
-      lag: The mean lag of what was delivered since the sample before, in versions.
-      fragment_bytes, weight_bytes: Bytes that came into learners' links, and into workers', so far.
+      env_steps: Env-steps delivered so far.
+      queue_depth, in_flight: Fragments of all coordinators.
+      driver_busy_s: CPU time so far of a coordinator, the mean of all.
+      learner_busy_s: Seconds of learning so far.
+      workers: Running workers.
+      lag: Mean lag, in versions, of the fragments delivered since the sample before.
+      fragment_bytes, weight_bytes: Bytes so far over links into learners, and into workers.
     """
 
     time_s: float
@@ -49,7 +49,7 @@ class RunRecord:
         self._lag_sum = self._num_since = 0
 
     def delivered(self, handles: Sequence[FragmentHandle], version: int) -> int:
-        """Notes a delivery while `version` is the newest; returns its env-steps."""
+        """Records a delivery while `version` is the newest; returns its env-steps."""
         steps = sum(handle.info.num_steps for handle in handles)
         lags = [version - handle.info.min_policy_version for handle in handles]
         self.lags.update(lags)
@@ -59,11 +59,11 @@ class RunRecord:
         return steps
 
     def learned(self, seconds: float) -> None:
-        """Notes an update."""
+        """Records an update."""
         self.learner_busy_s += seconds
 
     def mean_lag(self) -> float:
-        """Returns the mean lag since the call before."""
+        """Returns the mean lag since the last call."""
         mean = self._lag_sum / self._num_since if self._num_since else 0.0
         self._lag_sum = self._num_since = 0
         return mean

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RunReport: what came of a simulated run, as numbers and as text."""
+"""RunReport: the results of a simulated run, as numbers and as text."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ class RunReport:
 
     Attributes:
       steps_per_s: Env-steps delivered in a second.
-      workers_steps_per_s: The sum of what the workers make while none waits or dies.
+      workers_steps_per_s: Env-steps per second of all workers while none waits or dies.
       fragments_per_s: Fragments delivered in a second.
       driver_load: Share of the time that a coordinator's process is busy, the mean of all.
-      learner_load: Share of the time in which the learners learn.
+      learner_load: Share of the time that the learners spend learning.
       learner_link_load, learner_link_bytes_per_s: Means over the links into learners.
-      worker_link_bytes_per_s: Bytes that leave a node of workers in a second, the mean of all.
-      weight_bytes_per_s: Bytes of weights that come into a node of workers, the mean of all.
-      queue_depth, in_flight: Fragments that wait, and that are asked for, the mean over time.
-      lag_mean, lag_p99, lag_max, lag_limit: Versions; the limit is None where there is none.
-      recovery_s: Seconds from each death until another worker was there, without those that last.
-      num_lasting: Deaths of which nobody is in the place yet.
+      worker_link_bytes_per_s: Bytes per second that leave a node of workers, the mean of all.
+      weight_bytes_per_s: Bytes per second of weights that reach a node of workers, the mean of all.
+      queue_depth, in_flight: Fragments that wait, and that are requested, averaged over time.
+      lag_mean, lag_p99, lag_max, lag_limit: Versions; the limit is None if there is none.
+      recovery_s: Seconds from each death until a replacement ran, without deaths still open.
+      num_lasting: Deaths that are still open, without a replacement.
       num_node_deaths, num_worker_deaths: Deaths of nodes, and of workers alone.
-      num_coordinator_deaths: Deaths of coordinators; what was lost with them is "coordinator_died".
-      account: Fragments "requested", "delivered", "queued", "in_flight" and "lost" by reason; with
-        `lost` added up the last four are the first.
+      num_coordinator_deaths: Deaths of coordinators; their lost fragments are "coordinator_died".
+      account: Fragments "requested", "delivered", "queued", "in_flight" and "lost" by reason; the
+        first number is the sum of all others.
       num_events: Events that were simulated.
-      failure: What ended the run, if no worker was left.
-      moments: What was so when.
+      failure: The error that ended the run, if no worker was left.
+      moments: Samples over time.
     """
 
     duration_s: float
@@ -74,7 +74,7 @@ class RunReport:
 
     @property
     def bottleneck(self) -> str:
-        """The part that is busiest: "workers" where no other is busy nearly all the time."""
+        """The busiest part; "workers" if no other part is busy nearly all the time."""
         loads = {
             "the driver": self.driver_load,
             "the learners": self.learner_load,
@@ -136,7 +136,7 @@ class RunReport:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns all of it as plain values."""
+        """Returns all results as plain values."""
         return {
             **dataclasses.asdict(self),
             "efficiency": self.efficiency,
@@ -183,7 +183,7 @@ class RunReport:
 
 
 def total_account(accounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Adds up `Fleet.stats` of all coordinators, those that died among them, in fragments."""
+    """Adds up `Fleet.stats` of all coordinators, including dead ones, in fragments."""
     total: Counter[str] = Counter()
     lost: Counter[str] = Counter()
     for account in accounts:
@@ -192,7 +192,7 @@ def total_account(accounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             total[name] += fragments[name]
         for reasons in (fragments["discarded"], fragments["interrupted"]):
             for reason, count in reasons.items():
-                # a coordinator closes nothing but in its death
+                # coordinators close only when they die
                 lost["coordinator_died" if reason == "closed" else reason] += count
     return {**total, "lost": dict(lost)}
 

@@ -33,13 +33,13 @@ def simulate(
     """Runs a job in simulated time: the fleet, the queue and the rules of a real coordinator.
 
     Args:
-      job: What is simulated.
+      job: The job to simulate.
       duration_s: Simulated seconds.
-      warm_up_s: Seconds at the start of which throughput is not counted, and in which nothing dies;
-        None for the start of the workers and four fragments, at most half of duration_s.
-      seed: Makes another run; the same one makes the same run, to the event.
+      warm_up_s: Seconds at the start in which throughput is not counted and nothing dies; None for
+        the start of the workers and four fragments, at most half of duration_s.
+      seed: Another seed gives another run; the same seed gives the same run, event by event.
     Returns:
-      What came of it.
+      The results.
     Raises:
       SpecError: A number is out of range.
     """
@@ -57,11 +57,12 @@ def simulate(
 
 
 class SimulatedRun:
-    """A run that goes on event by event.
+    """A run that can be continued event by event.
 
     Attributes:
       loop, cluster, drivers, learner, record: Its parts.
-      workers: All incarnations that `keep_workers` kept.
+      workers: All incarnations, if `keep_workers` is set.
+      dead_drivers: Coordinators that died, whose accounts are kept.
       dead_drivers: Coordinators that died, whose accounts stay.
     """
 
@@ -75,7 +76,7 @@ class SimulatedRun:
             lambda driver, handles: None
         ),
     ) -> None:
-        """Makes all parts; nothing has happened yet.
+        """Makes all parts; simulates nothing yet.
 
         Args:
           job, seed: See `simulate`.
@@ -110,7 +111,7 @@ class SimulatedRun:
         warm_up_s: float = 0.0,
         after_each: Callable[[], None] | None = None,
     ) -> None:
-        """Starts everything and lets so many seconds pass; calls `after_each` after each event."""
+        """Starts all parts and simulates some seconds; calls `after_each` after each event."""
         for driver in self.drivers:
             driver.begin(self.job.workers_each)
         self.learner.begin()
@@ -119,7 +120,7 @@ class SimulatedRun:
         self.loop.run_until(duration_s, after_each)
 
     def report(self) -> RunReport:
-        """Returns what came of it up to now."""
+        """Returns the results up to now."""
         return RunReport.of(
             self.job,
             since=self._counted_from or self._moment(),
@@ -134,7 +135,7 @@ class SimulatedRun:
 
     @property
     def all_drivers(self) -> list[ModelledDriver]:
-        """Coordinators that are there, and those that died."""
+        """Living and dead coordinators."""
         return [*(one for one in self.drivers if not one.is_dead), *self.dead_drivers]
 
     def _make_driver(self, number: int, life: int) -> ModelledDriver:
@@ -177,7 +178,7 @@ class SimulatedRun:
             self.loop.at(self.loop.now + wait_s, self._kill_one)
 
     def _kill_one(self) -> None:
-        """Ends a coordinator, if one is there; another comes in its place."""
+        """Ends a coordinator, if one lives; another one replaces it."""
         self._kill_later()
         living = [driver for driver in self.drivers if not driver.is_dead]
         if not living:
@@ -216,7 +217,7 @@ class SimulatedRun:
 
 @contextmanager
 def _no_log_of_deaths() -> Iterator[None]:
-    """Keeps the fleet from logging deaths that did not happen."""
+    """Keeps the fleet from logging simulated deaths."""
     log = logging.getLogger("rollouts.workers.fleet")
     before, log.disabled = log.disabled, True
     try:

@@ -23,7 +23,8 @@ class GroupSpec:
       num_agents: A.
       obs_shape: Shape of one agent's observation.
       obs_dtype: Name of its dtype.
-      same_step: Whether rows have an ended episode's last observation and the next one's first.
+      same_step: Whether rows have both an ended episode's last observation and the next one's
+        first.
     """
 
     num_agents: int
@@ -33,12 +34,12 @@ class GroupSpec:
 
 
 class AgentRowSet(HeldRows):
-    """The tensors of one batch of worlds, and the launch that writes them.
+    """The tensors of one batch of worlds, with the launch that writes them.
 
     Attributes:
       groups: Name -> (*rows, A, ...) of each group, in their order.
-      arrays: In the order of `StepBatch`, of which worlds have no more than `terminated`, which is
-        `ended`, env_id and episode_length; then seven for each group.
+      arrays: In the order of `StepBatch`, where worlds have only `terminated`, which is `ended`,
+        env_id and episode_length; then seven for each group.
       ended, episode_length: (*rows,) bool and int32, of worlds.
     """
 
@@ -50,7 +51,7 @@ class AgentRowSet(HeldRows):
         launch: WorldLaunch,
         env_id: Tensor,
     ) -> None:
-        """Makes them; `env_id` is of all rows, and others have it too."""
+        """Makes the tensors; `env_id` is for all rows, and shared with other sets."""
         self.launch = launch
         columns = [_columns(group) for group in groups]
         flat = [column for of_group in columns for column in of_group.values()]

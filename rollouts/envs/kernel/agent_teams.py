@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Teams`: worlds of agents as their kernel takes them."""
+"""`Teams`: worlds of agents in the form of their kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rollouts.specs import EnvSpec
 
 
 def alone_shape(spec: EnvSpec, facts: Mapping[str, Any]) -> AloneShape | None:
-    """The shape of the environments' worlds where a thread steps each; None: teams of them do.
+    """The shape of worlds if one thread steps each of them; None: teams of threads do.
 
     Args:
       spec: The environments' groups.
@@ -70,7 +70,7 @@ class Teams:
             for group in spec.groups
         ]
         self.obs_dtypes = [one.obs_dtype for one in self._rows]
-        # a kernel writes one type of numbers
+        # a kernel writes observations of one type of numbers
         (self._obs_dtype,) = {*self.obs_dtypes}
         self._readers = [
             ActionReader(
@@ -90,12 +90,12 @@ class Teams:
         self.arrays = WorldArrays(
             native_id, num_envs, device, setting.env_id_offset, facts, self._alone is not None
         )
-        # a copy, which callers may write into
+        # a copy, because callers may write to it
         self._env_id = self.arrays.clock["env_id"].clone()
         self._size, self._memory, self.block = self._shape(self.kernel.most_shared_bytes)
 
     def _shape(self, most_shared_bytes: int) -> tuple[int, TeamMemory, BlockShape]:
-        """Threads for a world, the memory that they share, and a block of them."""
+        """The threads of a world, their shared memory, and a block of such teams."""
         if self._alone is None:
             team = self._choose_team(most_shared_bytes)
             return team.size, team.memory, team.block
@@ -116,7 +116,7 @@ class Teams:
         )
 
     def new_launch(self) -> WorldLaunch:
-        """A launch that knows nothing yet."""
+        """Returns an empty launch."""
         return WorldLaunch()
 
     def fill(self, launch: Launch) -> None:
@@ -126,21 +126,21 @@ class Teams:
         launch.team_size, launch.memory = self._size, self._memory
 
     def row_set(self, shape: tuple[int, ...], launch: Launch) -> AgentRowSet:
-        """Rows of a shape, and the launch that writes them."""
+        """Returns rows of a shape, with the launch that writes them."""
         assert isinstance(launch, WorldLaunch)
         return AgentRowSet(self._rows, shape, self._device, launch, self._env_id)
 
     def block_of(self, most_shared_bytes: int) -> BlockShape:
-        """The block where one may have so much shared memory."""
+        """Returns the block on a GPU with this much shared memory per block."""
         return self._shape(most_shared_bytes)[2]
 
     @property
     def action_forms(self) -> list[ActionForm]:
-        """As of `ActionReader`, of each group."""
+        """The `ActionReader.form` of each group."""
         return [reader.form for reader in self._readers]
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
-        """A tensor for each group, and K of a sequence (K, N, ...), None of (N, ...)."""
+        """A tensor for each group; and K for a sequence (K, N, ...), None for (N, ...)."""
         read = [reader.read(one) for reader, one in zip(self._readers, actions, strict=True)]
         counts = {count for _, count in read}
         if len(counts) > 1:
@@ -148,7 +148,7 @@ class Teams:
         return [tensor for tensor, _ in read], counts.pop()
 
     def empty(self, num_steps: int) -> list[Tensor]:
-        """(K, N, ...) of each group, for random actions. Raises SpecError without bounds."""
+        """(K, N, ...) for each group, for random actions. Raises SpecError without bounds."""
         return [reader.empty(num_steps) for reader in self._readers]
 
     def give(self, launch: Launch, actions: list[Tensor]) -> None:
@@ -158,6 +158,6 @@ class Teams:
             launch.action_bytes[g] = one.element_size()
 
     def take(self, launch: Launch, actions: list[Tensor]) -> None:
-        """Makes a launch write the actions of a step into these; none: nowhere."""
+        """Makes a launch write a step's actions into these tensors; an empty list: nowhere."""
         for g in range(len(self._groups)):
             launch.taken[g] = actions[g].data_ptr() if actions else None

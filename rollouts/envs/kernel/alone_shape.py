@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`AloneShape`: small worlds of a few agents, each of which one thread steps."""
+"""`AloneShape`: small worlds with few agents, each stepped by one thread."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MOST_AGENTS = 8  # agents of a world that a thread steps alone
 _MOST_WORLD_BYTES = 256
 _MOST_OBS_BYTES = 1024  # bytes of one agent's observation: 32 threads have slots for one
 _MOST_SLOTS_BYTES = 40 * 1024  # bytes of a block's slots
-_MOST_THREADS = 64  # a block's: few, so that few environments are spread over a whole GPU
+_MOST_THREADS = 64  # threads of a block: few, to spread environments over the whole GPU
 _WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
 class AloneShape:
-    """Numbers that a kernel of such worlds is compiled for.
+    """Numbers for which the kernel of such worlds is compiled.
 
     Attributes:
       world_bytes: Bytes of a world.
@@ -42,7 +42,7 @@ class AloneShape:
 
     @property
     def memory(self) -> TeamMemory:
-        """A thread's slot, for the observation of one agent.
+        """A thread's slot, which holds the observation of one agent.
 
         It has an odd number of words, so that threads which write the same number of their slots
         write to different banks.
@@ -67,10 +67,10 @@ class AloneShape:
 def choose_alone(
     world_bytes: int, groups: Sequence[tuple[int, int, int]], obs_itemsize: int
 ) -> AloneShape | None:
-    """The shape of worlds that a thread steps alone: at most 8 agents, whose world is small.
+    """The shape of worlds that a thread steps alone; None: over 8 agents, or much state.
 
     Args:
-      world_bytes, groups, obs_itemsize: As of `AloneShape`.
+      world_bytes, groups, obs_itemsize: As in `AloneShape`.
     """
     shape = AloneShape(world_bytes, tuple(groups), obs_itemsize)
     few = sum(agents for agents, _, _ in groups) <= MOST_AGENTS

@@ -14,7 +14,7 @@ from rollouts.checks import one_of
 from rollouts.errors import DTypeError, SpecError
 
 EMULATION = "cpu-emulation"
-# ((dtype, bytes of an element) that will do, shape, device) of a step's actions
+# (allowed (dtype, bytes of an element), shape, device) of a step's actions
 ActionForm = tuple[list[tuple[torch.dtype, int]], tuple[int, ...], torch.device]
 _FLOATS = ("float32", "float16", "bfloat16")
 
@@ -66,7 +66,7 @@ def read_mask(mask: Any, num_envs: int, device: torch.device) -> Tensor | None:
 
 
 class ActionReader:
-    """Actions of N environments, or of N times A agents, as tensors that kernels take."""
+    """Converts actions of N environments, or of N times A agents, to tensors for kernels."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ActionReader:
         device: torch.device,
         name: str = "actions",
     ) -> None:
-        """Makes a check for actions (*rows, *action_shape), which errors call `name`."""
+        """Makes a check of actions (*rows, *action_shape), which is called `name` in errors."""
         self._space, self._device, self._name = space, device, name
         self._is_box = isinstance(space, spaces.Box)
         self._dtypes = (torch.float32,) if self._is_box else (torch.int64, torch.int32)
@@ -83,11 +83,11 @@ class ActionReader:
 
     @property
     def form(self) -> ActionForm:
-        """The form of actions of a step that a kernel reads as they are."""
+        """The form of a step's actions that a kernel reads without conversion."""
         return [(one, one.itemsize) for one in self._dtypes], self._rows, self._device
 
     def read(self, actions: Any) -> tuple[Tensor, int | None]:
-        """The actions, and K of a sequence (K, N, ...), None of (N, ...).
+        """The actions as a tensor; and K for a sequence (K, N, ...), None for (N, ...).
 
         Raises:
           SpecError: Another shape, dtype or device.

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from rollouts.envs.kernel.launch_args import ClockColumns
 
-# member of an EpisodeClock -> dtype here; torch computes little with unsigned numbers, whose bits
-# are kept
+# member of an EpisodeClock -> dtype here; torch supports few operations on unsigned numbers, so
+# signed ones hold their bits
 _CLOCK = {
     "seed": torch.int64,
     "env_id": torch.int32,
@@ -27,16 +27,16 @@ _NO_FAULT = -1  # all bits
 
 
 class Clocks:
-    """Everything about episodes that their dynamics need not know; kernels get the addresses.
+    """The state of episodes that is no part of their dynamics; kernels get the addresses.
 
     Attributes:
       clock: (N,) each, by the names of an EpisodeClock.
       totals: (N,) each, of all episodes that ended: episodes, lengths, returns.
-      fault: (1,) int64: env_id << 8 | kind of the first environment that something went wrong with.
+      fault: (1,) int64: env_id << 8 | kind of fault, for the first environment with a fault.
     """
 
     def __init__(self, num_envs: int, device: torch.device, env_id_offset: int) -> None:
-        """Makes them, of environments from `env_id_offset` on."""
+        """Makes the clocks of environments from `env_id_offset` on."""
         self.num_envs, self.device = num_envs, device
         self.clock = {name: self._zeros((num_envs,), dtype) for name, dtype in _CLOCK.items()}
         ids = torch.arange(env_id_offset, env_id_offset + num_envs, dtype=torch.int32)
@@ -53,7 +53,7 @@ class Clocks:
         return ClockColumns(**{name: one.data_ptr() for name, one in self.clock.items()})
 
     def seed(self, seeds: Sequence[int | None]) -> None:
-        """Seeds streams; None leaves an environment's."""
+        """Seeds streams; None keeps an environment's stream."""
         if len({*seeds}) == 1 and seeds[0] is not None:
             self.clock["seed"].fill_(_as_signed(seeds[0]))
             self.clock["stream_id"].copy_(self.clock["env_id"])
@@ -68,9 +68,9 @@ class Clocks:
             self.clock["next_episode"][index] = 0
 
     def take_fault(self) -> tuple[int, int] | None:
-        """(env_id, kind) of the first environment that something went wrong with, and forgets it.
+        """Returns and clears (env_id, kind) of the first environment with a fault, or None.
 
-        Waits for the device, all of its streams.
+        Waits for all streams of the device.
         """
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`CudaKernel`: a kernel compiled by NVRTC for the card that is there, launched on torch's stream.
+"""`CudaKernel`: a kernel compiled by NVRTC for the present card, launched on torch's stream.
 
-The only code that calls CUDA, through `cuda.bindings` (extra `cuda`).
+This is the only code that calls CUDA, through `cuda.bindings` (extra `cuda`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rollouts.own_env.cache import cache_folder, find_or_make
 
 _CUBIN = "kernel.cubin"
 _LOG = "compiler.log"
-_ALWAYS_ALLOWED = 48 * 1024  # bytes of shared memory that a kernel need not ask for
+_ALWAYS_ALLOWED = 48 * 1024  # bytes of shared memory that every kernel may use
 _INSTALL = "pip install 'rollouts[cuda]'"
 
 
@@ -49,7 +49,7 @@ class CudaKernel:
             )
         self._driver = _bindings("driver")
         self._device = device
-        # torch makes the context that everything below is in
+        # torch creates the context for all that follows
         with torch.cuda.device(device):
             torch.cuda.current_stream()
             torch.zeros(1, device=device)
@@ -78,14 +78,14 @@ class CudaKernel:
         return sum(one.num_launches for one in self._entries)
 
     def step_entry(self, shared_bytes: int) -> _native.CudaEntry:
-        """As of `Kernel`."""
+        """As in `Kernel`."""
         self._loaded.allow(shared_bytes)
         return self._entries[0]
 
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
     ) -> None:
-        """Puts it on torch's current stream and returns; what `args` points to must stay."""
+        """Puts it on torch's current stream and returns; data that `args` points to must stay."""
         self._loaded.allow(shared_bytes)
         entry = self._entries[-1 if args.takes_many_steps else 0]
         entry.launch(ctypes.addressof(args), num_blocks, num_threads, shared_bytes)
@@ -106,7 +106,7 @@ def driver_addresses(libcuda: ctypes.CDLL) -> dict[str, int]:
 
 def current_capture() -> int | None:
     """The number of the capture that torch's current stream is in; None outside one."""
-    # a process that has no context, such as one that emulates beside a card, gets none by this
+    # checked first, so that a process without a context, such as one that emulates, gets none
     is_initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     if not (is_initialized and torch.cuda.is_current_stream_capturing()):
         return None
@@ -125,7 +125,7 @@ def _checked(driver: Any, result: tuple[Any, ...]) -> Any:
 
 
 class Loaded:
-    """A cubin's functions on a device, which all pools have in common whose kernel it is."""
+    """A cubin's functions on a device, shared by all pools with this kernel."""
 
     def __init__(self, driver: Any, image: bytes, entries: tuple[str, ...]) -> None:
         """Loads it on the current device."""
@@ -138,7 +138,7 @@ class Loaded:
         self._allowed_bytes = _ALWAYS_ALLOWED
 
     def allow(self, shared_bytes: int) -> None:
-        """Lets a block share so much memory; what another pool was allowed, it still is."""
+        """Allows a block this much shared memory; larger limits of other pools stay."""
         attributes = self._driver.CUfunction_attribute
         most = attributes.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         with self._lock:
@@ -193,9 +193,9 @@ class KernelUsage:
 
 
 def kernel_usage(source: KernelSource, arch: str) -> dict[str, KernelUsage]:
-    """Entry -> what the compiler says of it; needs no GPU.
+    """Entry -> the compiler's report on it; needs no GPU.
 
-    Reads what the compiler said when it made the cubin, which the cache keeps beside it.
+    Reads the compiler's output from the build of the cubin, which is kept beside it in the cache.
 
     Raises:
       As `compile_cubin`.
@@ -218,22 +218,22 @@ def kernel_usage(source: KernelSource, arch: str) -> dict[str, KernelUsage]:
 
 
 def _options(source: KernelSource, arch: str) -> tuple[list[str], list[str]]:
-    """Returns the options that change the code, and those that say where headers are."""
+    """Returns options that change the code, and options for the headers' folders."""
     options = [
         "--std=c++20",
         f"--gpu-architecture={arch}",
-        # sums as on the host
+        # no fused operations, so that sums equal the host's
         "--fmad=false",
-        # functions for the host alone, such as VisitConfig, carry no annotation
+        # functions for the host only, such as VisitConfig, have no annotation
         "--device-as-default-execution-space",
-        # registers and memory are told, which changes no code
+        # reports registers and memory, without a change of code
         "--ptxas-options=-v",
     ]
     return options, [f"--include-path={folder}" for folder in source.include_dirs]
 
 
 def _run_nvrtc(nvrtc: Any, source: KernelSource, options: list[str]) -> tuple[bytes, str]:
-    """The cubin, and what the compiler said."""
+    """Returns the cubin, and the compiler's output."""
 
     def check(result: tuple[Any, ...]) -> Any:
         status, *values = result
@@ -273,8 +273,8 @@ def _bindings(name: str) -> Any:
 def _load_builtins(major: int, minor: int) -> None:
     """Loads libnvrtc-builtins from the folder of the NVRTC that this process has loaded.
 
-    NVRTC opens the library by its name alone when it first compiles. In CUDA 13.0's wheel it does
-    not find it, if torch has loaded NVRTC before cuda.bindings could.
+    NVRTC opens the library by name only, when it first compiles. In CUDA 13.0's wheel it does not
+    find the library if torch loaded NVRTC before cuda.bindings could.
     """
     with suppress(OSError):
         maps = Path("/proc/self/maps").read_text()

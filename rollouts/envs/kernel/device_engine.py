@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceEngine`: environments on a device as an engine, whatever steps them there."""
+"""`DeviceEngine`: the common part of engines that step environments on a device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FINAL_OBS = STEP_ARRAYS.index("final_obs")
 
 @dataclass(frozen=True, slots=True)
 class DeviceSetting:
-    """The place of environments and the launches that step them.
+    """The environments' device, and the settings for their launches.
 
     Attributes:
       num_envs: Environments N.
@@ -79,7 +79,7 @@ class Steps(Protocol):
 
     @property
     def arrays(self) -> Clocks:
-        """The tensors of clocks, totals and seeds."""
+        """Clocks, totals and seeds as tensors."""
 
     @property
     def columns(self) -> Columns:
@@ -91,25 +91,25 @@ class Steps(Protocol):
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of rows that are kept for later batches."""
+        """Bytes of rows that are kept to be reused."""
 
     def begin(self, mask: Tensor | None) -> Arrays:
-        """Begins episodes of the marked environments, or of all, and shows all."""
+        """Begins episodes of the marked environments, or of all, and returns rows of all."""
 
     def step(self, actions: Any) -> Arrays:
-        """Checks actions and steps all environments, where `check` lets it."""
+        """Checks actions and steps all environments, unless `check` raises."""
 
     def no_rows(self) -> Arrays:
         """A batch of no environment."""
 
     def check(self) -> None:
-        """Raises where environments cannot go on without a reset of all."""
+        """Raises where environments cannot continue without a reset of all."""
 
     def change(self, given: dict[str, Any], begins: list[bool] | None) -> None:
-        """Gives other options to those that begin, or to all. Raises SpecError."""
+        """Sets other options in environments that begin, or in all. Raises SpecError."""
 
     def take_fault(self) -> tuple[int, str] | None:
-        """(env_id, what went wrong) of one environment, and forgets it. Waits for the device."""
+        """Returns and clears (env_id, description) of a fault. Waits for the device."""
 
     def save(self, rows: Sequence[int]) -> list[bytes]:
         """States of environments."""
@@ -118,7 +118,7 @@ class Steps(Protocol):
         """Takes over states. Raises SpecError; nothing has changed then."""
 
     def open_rows(self) -> Any:
-        """A row set of one step, its holder's alone, whose launch `step_rows` takes."""
+        """Returns a row set of one step for a single holder; its launch is for `step_rows`."""
 
     def refill(self, launch: Any) -> None:
         """Updates an existing launch to the environments' present arrays and options."""
@@ -128,24 +128,24 @@ class Steps(Protocol):
 
         Args:
           launch: What `open_rows` returned.
-          actions: (N, *action_shape) for each group, as the kernel takes them: nothing is checked.
-            `DeviceEngine.count_steps` counts such steps.
+          actions: (N, *action_shape) for each group, in the kernel's form, without checks. Count
+            such steps by `DeviceEngine.count_steps`.
         """
 
     def close(self) -> None:
-        """Frees all that nobody holds."""
+        """Frees all memory that is not referenced elsewhere."""
 
 
 class DeviceEngine(ABC):
     """N environments whose arrays are tensors on a device.
 
-    Nothing waits for a launch. What goes wrong on the device is raised by the next `synchronize`,
-    `reset`, `save` or `load`.
+    No call waits for a launch. Errors on the device are raised by the next `synchronize`, `reset`,
+    `save` or `load`.
 
     Attributes:
-      device, is_emulated: Where the tensors are, and whether the host runs the kernels.
-      steps: Launches over the environments' arrays; collectors launch their own by it.
-      recipe: Ids, N and the other arguments, which make this engine again in any process.
+      device, is_emulated: The tensors' device, and whether the host runs the kernels.
+      steps: Launches over the environments' arrays; collectors also use it.
+      recipe: Ids, N and the other arguments, from which any process can make this engine again.
     """
 
     name: str
@@ -221,13 +221,13 @@ class DeviceEngine(ABC):
     def _read_options(
         self, id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
     ) -> Options:
-        """Options of the environments; what no engine of this kind takes is refused."""
+        """Options of the environments; raises for options of other kinds of engines."""
 
     @abstractmethod
     def _make_steps(
         self, recipe: PoolRecipe, options: Options, obs_dtype: str, setting: DeviceSetting
     ) -> tuple[frozenset[str], Steps]:
-        """Makes the features that the engine has, and what launches."""
+        """Returns the engine's features, and the object that launches."""
 
     def _take_spec(self, spec: EnvSpec, num_envs: int) -> None:
         self.env_spec, self.num_envs, self.batch_size = spec, num_envs, num_envs
@@ -263,14 +263,14 @@ class DeviceEngine(ABC):
     def reset(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
     ) -> Arrays:
-        """Starts episodes as `VectorEnv.reset` says; a mask may be a tensor."""
+        """Starts episodes as `VectorEnv.reset`; a mask may be a tensor."""
         self.check_open()
         given = dict(options_dict(options))
         mask = read_mask(given.pop("reset_mask", None), self.num_envs, self.device)
         seeds = seed_list(seed, self.num_envs)
         if mask is not None and not self._was_reset:
             raise ProtocolError("reset all environments before some of them")
-        # errors first: nothing has changed when one is raised
+        # checks come first, so that an error changes nothing
         self._raise_fault()
         if mask is not None:
             self.steps.check()
@@ -298,7 +298,7 @@ class DeviceEngine(ABC):
     def step(
         self, actions: Any, env_id: npt.ArrayLike | None, out: dict[str, Any] | None
     ) -> Arrays:
-        """Launches a step of all environments and returns what it will have written."""
+        """Launches a step of all environments and returns its arrays, which are filled later."""
         if env_id is not None:
             refuse(self, "async")
         if out is not None:
@@ -306,7 +306,7 @@ class DeviceEngine(ABC):
         if self.closed or not self._was_reset or self._pending is not None:
             self._check_rests()
         arrays = self.steps.step(actions)
-        # as count_steps, whose call takes longer
+        # the same as count_steps, without the time of a call
         self._env_steps += self.num_envs
         self.num_calls += 1
         return arrays
@@ -316,7 +316,7 @@ class DeviceEngine(ABC):
         self._pending = self.step(actions, env_id, out)
 
     def recv(self, timeout_s: float | None, min_envs: int | None, max_envs: int | None) -> Arrays:
-        """The batch of the last `send` or `async_reset`; it waits for nothing."""
+        """Returns the batch of the last `send` or `async_reset` without waiting."""
         self.check_open()
         seconds("timeout_s", timeout_s)
         if min_envs is not None or max_envs is not None:
@@ -328,7 +328,7 @@ class DeviceEngine(ABC):
         return arrays
 
     def drain(self, timeout_s: float | None) -> Arrays:
-        """As `recv`; without rows where nothing was sent."""
+        """Does the same as `recv`, but returns no rows if nothing was sent."""
         if self._pending is not None:
             return self.recv(timeout_s, None, None)
         self.check_open()
@@ -339,7 +339,7 @@ class DeviceEngine(ABC):
     def rollout(
         self, num_steps: int, actions: Any, action_seed: int, record: bool
     ) -> tuple[Arrays, list[Any]]:
-        """As `PoolFace.rollout`; rows, and actions that were recorded."""
+        """Does the steps of `PoolFace.rollout`; returns rows, and actions that were recorded."""
         refuse(self, "rollout")
 
     def synchronize(self) -> None:
@@ -352,7 +352,7 @@ class DeviceEngine(ABC):
         self._raise_fault()
 
     def count_steps(self, num_steps: int) -> None:
-        """Counts steps of all environments, those of `Steps.step_rows` too."""
+        """Counts steps of all environments, including those of `Steps.step_rows`."""
         self._env_steps += num_steps * self.num_envs
         self.num_calls += 1
 
@@ -381,7 +381,7 @@ class DeviceEngine(ABC):
         return info
 
     def columns(self, arrays: Arrays) -> Info:
-        """The environment's own keys; of the step that ended an episode where one did."""
+        """The environment's own columns; where an episode ended, those of its last step."""
         names = self.info_names
         begun = dict(zip(names, arrays[NUM_STEP_ARRAYS:], strict=False))
         if arrays[_FINAL_OBS] is None or not names:
@@ -396,7 +396,7 @@ class DeviceEngine(ABC):
     # -- states, options, counts ---------------------------------------------------
 
     def save(self, env_id: npt.ArrayLike | None) -> list[bytes]:
-        """As `VectorEnv.get_state`. EnvError: Something went wrong before."""
+        """As `VectorEnv.get_state`. EnvError: There was an error on the device before."""
         self._check_rests()
         self.steps.check()
         rows = self._rows_of(env_id)
@@ -404,7 +404,7 @@ class DeviceEngine(ABC):
         return self.steps.save(rows)
 
     def load(self, env_id: npt.ArrayLike | None, states: Sequence[Any]) -> None:
-        """As `VectorEnv.set_state`. EnvError: Something went wrong before."""
+        """As `VectorEnv.set_state`. EnvError: There was an error on the device before."""
         self.check_open()
         rows = self._rows_of(env_id)
         given = as_bytes(states)
@@ -438,7 +438,7 @@ class DeviceEngine(ABC):
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of rows that are kept for later batches."""
+        """Bytes of rows that are kept to be reused."""
         return 0 if self.closed else self.steps.buffer_bytes
 
     def stats(self) -> DeviceStats:
@@ -519,7 +519,7 @@ def changed_columns(
     begins: Sequence[bool] | None,
     num_envs: int,
 ) -> Columns:
-    """Options in force once those that begin, or all, have the given ones."""
+    """Options in force after environments that begin, or all, have got the given ones."""
     if begins is None:
         return {**before, **given}
 

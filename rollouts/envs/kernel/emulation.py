@@ -27,7 +27,7 @@ _recorded: ContextVar[Callable[[Call], None] | None] = ContextVar("recorded", de
 
 @contextmanager
 def recording(keep: Callable[[Call], None]) -> Iterator[None]:
-    """Hands kernels inside to `keep` in place of running them, with copies of their arguments."""
+    """Passes kernels in the block to `keep` instead of running them, with copied arguments."""
     token = _recorded.set(keep)
     try:
         yield
@@ -36,12 +36,12 @@ def recording(keep: Callable[[Call], None]) -> Iterator[None]:
 
 
 def current_recording() -> object | None:
-    """The function that kernels are handed to now; None where they run."""
+    """The function that records kernels now; None if they run."""
     return _recorded.get()
 
 
 def run_or_record(call: Call) -> None:
-    """Calls it, or keeps it where kernels are kept: a GPU's graph records torch by itself."""
+    """Calls it, or records it during a recording; on a GPU, graphs record torch's work."""
     keep = _recorded.get()
     if keep is None:
         call()
@@ -50,14 +50,14 @@ def run_or_record(call: Call) -> None:
 
 
 class HostKernel:
-    """A kernel as a function of the host; `num_launches` counts its calls."""
+    """A kernel as a function of the host; `num_launches` counts its launches."""
 
     def __init__(self, source: KernelSource, *, backwards: bool = False) -> None:
         """Compiles it, or takes it from the cache.
 
         Args:
           source: Its text.
-          backwards: Blocks and threads run in the other order, which must not matter.
+          backwards: Whether blocks and threads run in reverse order, which must not matter.
 
         Raises:
           EngineError: There is no C++ compiler. SpecError: It refuses the text.
@@ -75,7 +75,7 @@ class HostKernel:
             entry.argtypes = [pointer, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32]
             entry.restype = None
         self._backwards = backwards
-        # a step of an own environment may have no end
+        # allows interrupts, because a step of a user's environment may never end
         self._call = _native.NativeCall()
         self.num_launches = 0
         self.most_shared_bytes = 227 * 1024  # an H100's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`EnvArrays`: everything a pool of a GPU knows of its environments, as tensors."""
+"""`EnvArrays`: all data of a GPU's pool about its environments, as tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EnvArrays(Clocks, ABC):
         env_id_offset: int,
         facts: dict[str, Any],
     ) -> None:
-        """Makes them; `facts` are `_native.device_facts` of the environments."""
+        """Makes the tensors; `facts` are `_native.device_facts` of the environments."""
         super().__init__(num_envs, device, env_id_offset)
         self.native_id, self._facts = native_id, facts
         self.options: Columns = {}
@@ -45,7 +45,7 @@ class EnvArrays(Clocks, ABC):
         """Makes the arrays of states."""
 
     def set_options(self, columns: Columns) -> None:
-        """Sets the options of all environments; an option that is not named gets its default.
+        """Sets the options of all environments; options that are not named get their defaults.
 
         An option with one value for all environments, before and now, keeps its address.
 
@@ -64,7 +64,7 @@ class EnvArrays(Clocks, ABC):
         return before.copy_(now) if before.shape == now.shape else now.to(self.device)
 
     def fill(self, launch: Launch) -> None:
-        """Writes the addresses of the arrays into what a kernel gets."""
+        """Writes the addresses of the arrays into a launch."""
         launch.num_envs = self.num_envs
         launch.configs = self._configs.data_ptr()
         launch.config_stride = self._config_stride
@@ -78,7 +78,7 @@ class EnvArrays(Clocks, ABC):
         """Bytes of one environment's state and clock that a step reads and writes."""
 
     def save(self, rows: Sequence[int]) -> list[bytes]:
-        """Saved states, as the C++ pool's, which it can load."""
+        """Saves states in the C++ pool's format, which that pool can load."""
         index = torch.tensor(rows, dtype=torch.int64, device=self.device)
         clocks = np.zeros(len(rows), _native.CLOCK_DTYPE)
         for name, column in self.clock.items():
@@ -86,7 +86,7 @@ class EnvArrays(Clocks, ABC):
         return self._seal(rows, index, clocks)
 
     def load(self, rows: Sequence[int], states: list[bytes]) -> None:
-        """Takes over what `save` or a C++ pool's get_state returned.
+        """Takes over states from `save` or from a C++ pool's get_state.
 
         Raises:
           SpecError: A state of another environment, or damaged. Nothing has changed then.
@@ -99,17 +99,17 @@ class EnvArrays(Clocks, ABC):
 
     @abstractmethod
     def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
-        """The states of `rows`, which is `index` too, with these clocks."""
+        """The states of `rows` (also given as `index`) with these clocks."""
 
     @abstractmethod
     def _open(self, rows: Sequence[int], index: Tensor, states: list[bytes]) -> Array:
-        """Takes over what is in the states but their clocks, which it returns."""
+        """Takes over the states except their clocks, which are returned."""
 
 
 class LightArrays(EnvArrays):
     """Light environments: (words, N) int32 of states, field by field.
 
-    Large ones, which a kernel steps where they lie, are rows of that array's transpose in memory.
+    Large states, which a kernel does not copy to registers, are rows of that array's transpose.
     """
 
     def _allocate(self) -> None:
@@ -127,11 +127,11 @@ class LightArrays(EnvArrays):
 
     @property
     def moved_bytes(self) -> int:
-        # a step that draws nothing leaves the rest of its clock alone
+        # a step without random numbers does not touch the rest of its clock
         clock = sum(
             self.clock[name].itemsize for name in ("elapsed_steps", "episode_return", "ended")
         )
-        # what a step touches of a state that is not loaded is the environment's own affair
+        # how much a step reads of a state in global memory depends on the environment
         return 2 * (4 * self.states.shape[0] * self._is_loaded + clock)
 
     def _seal(self, rows: Sequence[int], index: Tensor, clocks: Array) -> list[bytes]:
@@ -157,11 +157,11 @@ class LightArrays(EnvArrays):
 
 
 class WorldArrays(EnvArrays):
-    """Worlds of agents, each as in the C++ pool.
+    """Worlds of agents, each in the layout of the C++ pool.
 
     Attributes:
-      worlds: (N, P, world_bytes / P) uint8, of one part. Worlds that threads load alone have parts
-        of 16 bytes, and those of all environments follow each other in memory.
+      worlds: (N, P, world_bytes / P) uint8, with P = 1. Worlds that single threads load have parts
+        of 16 bytes, and the same part of all environments is contiguous.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class WorldArrays(EnvArrays):
         facts: dict[str, Any],
         alone: bool,
     ) -> None:
-        """Makes them; `alone`: threads load them alone."""
+        """Makes the tensors; `alone`: single threads load worlds."""
         self._alone = alone
         super().__init__(native_id, num_envs, device, env_id_offset, facts)
 
@@ -185,7 +185,7 @@ class WorldArrays(EnvArrays):
         self.worlds = self._zeros((parts, self.num_envs, size), torch.uint8).transpose(0, 1)
         self.groups = self._renewed(torch.empty(0), facts["groups"])
         self._spaces: Any = None
-        # where shared memory has no room for them
+        # used if shared memory has no room for them
         self._actions = self._zeros((self.num_envs, facts["action_bytes"]), torch.uint8)
         self._tables = torch.empty(0)
         self._table_stride = 0

@@ -16,10 +16,10 @@ from rollouts.errors import SpecError
 
 
 class LaunchGraph(ABC):
-    """Launches whose arguments stay as they are, while what these point to changes.
+    """Launches with fixed arguments, whose data may change.
 
-    The first time they are launched one by one, by which libraries get ready that make memory then;
-    the second time they are recorded.
+    The first time they are launched one by one, so that libraries allocate memory that they need.
+    The second time they are recorded.
     """
 
     def __init__(self) -> None:
@@ -32,13 +32,13 @@ class LaunchGraph(ABC):
 
         Args:
           key: Equal as long as `launch` launches the same with the same arguments.
-          launch: Launches everything, and nothing that waits for the device.
+          launch: Launches all kernels, without waiting for the device.
 
         Raises:
-          SpecError: `launch` does what a graph cannot.
+          SpecError: `launch` does something that a graph cannot record.
         """
         if key != self._key:
-            # a launch that fails leaves nothing recorded
+            # if a launch fails, nothing counts as recorded
             self._key, self.is_recorded = None, False
             launch()
             self._key = key
@@ -50,15 +50,15 @@ class LaunchGraph(ABC):
 
     @abstractmethod
     def _record(self, launch: Callable[[], None]) -> None:
-        """Keeps what is launched, which is not done yet."""
+        """Records launches without running them."""
 
     @abstractmethod
     def _replay(self) -> None:
-        """Runs what was recorded."""
+        """Runs the recorded launches."""
 
 
 class CudaGraph(LaunchGraph):
-    """A CUDA graph; its memory is that of all graphs of `pool`, of which one runs at a time."""
+    """A CUDA graph; all graphs of `pool` share its memory, so only one of them runs at a time."""
 
     def __init__(self, device: torch.device, pool: Any, stream: Any) -> None:
         """Records on a stream of `device`, the same for all graphs of a pool."""
@@ -69,8 +69,8 @@ class CudaGraph(LaunchGraph):
     def _record(self, launch: Callable[[], None]) -> None:
         before = torch.cuda.current_stream(self._device)
         self._graph = torch.cuda.CUDAGraph()
-        # torch's own stream for this is of the device that was the first to record; and what other
-        # threads do meanwhile, such as to take memory, is no business of this recording
+        # torch's own stream for recording belongs to the first device that recorded; and the work
+        # of other threads, such as allocations, must not disturb this recording
         graph = torch.cuda.graph(
             self._graph,
             pool=self._pool,
@@ -78,7 +78,7 @@ class CudaGraph(LaunchGraph):
             capture_error_mode="thread_local",
         )
         try:
-            # torch leaves its stream for the current one where a recording fails
+            # if a recording fails, torch does not restore the current stream
             with torch.cuda.device(self._device), torch.cuda.stream(before), graph:
                 launch()
         except RuntimeError as error:
@@ -95,9 +95,9 @@ class CudaGraph(LaunchGraph):
             torch._C._cuda_endAllocateToPool(self._device.index, self._pool)
 
     def _end_random_numbers(self) -> None:
-        """Ends the recording of torch's random numbers, which raise from then on where one failed.
+        """Ends the recording of torch's random numbers, which otherwise raise after a failure.
 
-        The next recording that succeeds ends it: an empty one does.
+        A recording that succeeds ends it, even an empty one.
         """
         with warnings.catch_warnings(), torch.cuda.device(self._device):
             warnings.filterwarnings("ignore", "The CUDA Graph is empty")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel, wherever it runs."""
+"""The interface of a kernel, on a GPU or on the host."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Kernel(Protocol):
         """The number of launches so far."""
 
     def step_entry(self, shared_bytes: int) -> _native.CudaEntry | None:
-        """The launches of one step for native code, of blocks that share so much; None: `launch`
-        alone launches."""
+        """The launches of a step for native code, with this much shared memory per block; None:
+        only `launch` can launch."""
 
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
@@ -56,7 +56,7 @@ def make_kernel(source: KernelSource, device: torch.device, *, emulated: bool) -
     """Compiles a kernel for a device, or for the host in its place.
 
     Raises:
-      EngineError: What it needs is missing. SpecError: The text does not compile.
+      EngineError: A compiler or library is missing. SpecError: The text does not compile.
     """
     if emulated:
         from rollouts.envs.kernel.emulation import HostKernel

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registers and memory of kernels, and what bounds their speed, without a GPU at hand."""
+"""The registers and memory of kernels, and limits of their speed, without a GPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rollouts.envs.kernel.team_shape import SYSTEM_BYTES
 from rollouts.errors import SpecError
 
 _REGISTERS = 65536  # registers of one multiprocessor
-# KiB of shared memory that a block may have and that a multiprocessor has, its threads and blocks
+# most shared KiB of a block; and a multiprocessor's shared KiB, threads and blocks
 _LIMITS = {
     "sm_80": (163, 164, 2048, 32),
     "sm_86": (99, 100, 1536, 16),
@@ -24,7 +24,7 @@ _LIMITS = {
     "sm_100": (227, 228, 2048, 32),
     "sm_120": (99, 100, 1536, 24),
 }
-_ENVS = 4096  # arrays' sizes for each environment do not depend on it
+_ENVS = 4096  # any number: sizes per environment do not depend on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class KernelCost:
 
     Attributes:
       id, arch: The environment, and the GPU's architecture.
-      entry: The kernel's function: rollouts_step, or rollouts_steps for many of a launch.
+      entry: The kernel's function: rollouts_step, or rollouts_steps for many steps per launch.
       num_agents: Agents of an environment.
-      registers, stack_bytes, spill_bytes: Use of a thread, as the compiler says.
+      registers, stack_bytes, spill_bytes: Use of a thread, from the compiler's report.
       num_threads, shared_bytes, envs_of_block: Use of a block.
       resident_envs: Environments that a multiprocessor works on at once.
-      env_bytes: Moved for each environment in a step.
-      env_steps_per_s: At most, by the bandwidth of the GPU's memory: what stays in its cache is
-        faster, and an environment that computes much is slower.
+      env_bytes: Bytes that are moved for each environment in a step.
+      env_steps_per_s: Upper limit by the bandwidth of the GPU's memory. Data in its cache allow
+        more, and environments that compute much reach less.
     """
 
     id: str
@@ -65,10 +65,10 @@ def kernel_costs(
     env_options: Mapping[str, Any] | None = None,
     bandwidth: float = 4.3e12,
 ) -> list[KernelCost]:
-    """Compiles an environment's kernel and reads what the compiler says of it.
+    """Compiles an environment's kernel and reads the compiler's report.
 
     Args:
-      id: One that `env_spec(id).runs_on_gpu`.
+      id: An id whose `env_spec(id).runs_on_gpu` is True.
       arch: "sm_80", "sm_86", "sm_89", "sm_90", "sm_100" or "sm_120".
       env_options: The environment's options.
       bandwidth: Bandwidth of that GPU's memory, bytes per second.
@@ -87,7 +87,7 @@ def kernel_costs(
     block = cost.block
     costs = []
     for entry, usage in kernel_usage(cost.source, arch).items():
-        # registers are given to warps, 8 at a time
+        # warps get registers in units of 8 per thread
         of_block = -(-usage.registers // 8) * 8 * block.num_threads
         blocks = min(
             most_blocks,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`KernelEngine`: light environments and worlds of agents that a kernel of ours steps."""
+"""`KernelEngine`: light environments and worlds of agents, stepped by our own kernels."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ _CPU = "leave device out; rollouts.device_queue.DeviceQueue moves batches of the
 class KernelEngine(DeviceEngine):
     """N environments, stepped on a GPU by one launch of a kernel.
 
-    Random streams, autoreset modes and options are those of the C++ pool, and states that either
-    loads from the other. The arithmetic of light environments is 32-bit; that of environments with
-    agents has the widths that their header names: Tag's is 32-bit, MPE's 64-bit. A thread
-    steps a small world of at most 8 agents alone; a team of threads steps a larger one: a block
-    where it has more than 32 agents, else a part of a warp.
+    Random streams, autoreset modes and options are those of the C++ pool, and each can load the
+    other's states. The arithmetic of light environments is 32-bit; that of environments with agents
+    has the widths that their header names: Tag's is 32-bit, MPE's 64-bit. A single thread steps a
+    small world of at most 8 agents. A team of threads steps a larger one: a block if it has more
+    than 32 agents, else a part of a warp.
 
-    Launches go on torch's current stream and nothing waits for them: what goes wrong on the device
-    (a state that is not finite, an action that does not exist) is raised by the next
-    `synchronize`, `get_state`, `set_state` or `reset`. Returned tensors are written again only when
-    nobody holds one of them, so keeping them is safe. A user of them on another stream waits for
-    that stream before letting go, as with any tensor of torch.
+    Launches go on torch's current stream and no call waits for them: errors on the device (a state
+    that is not finite, an action that does not exist) are raised by the next `synchronize`,
+    `get_state`, `set_state` or `reset`. Returned tensors are written again only when none of them
+    is referenced, so keeping them is safe. Code that uses them on another stream must wait for that
+    stream before dropping them, as with any tensor of torch.
 
-    Steps may be captured in a CUDA graph, after one that is not. What a captured step returned is
-    written by every replay, and by nothing else; its random actions are the same in each; `stats`
-    counts launches, episodes of replays among them, and not replays. Capture again after a `reset`
-    with options, and replay nothing once the pool is closed.
+    Steps may be captured in a CUDA graph, after one step outside of it. The tensors of a captured
+    step are written by every replay, and by nothing else. Its random actions are the same in each
+    replay. `stats` counts launches and the episodes of replays, but not replays. Capture again
+    after a `reset` with options, and do not replay after the pool is closed.
 
-    `device="cpu-emulation"` runs the same kernels as loops on the host, one thread after the
-    other, for tests: it is not fast.
+    `device="cpu-emulation"` runs the same kernels as loops on the host, one thread after the other.
+    It is slow, and for tests.
     """
 
     name = "a pool that a kernel steps"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`KernelSteps`: reset, step and rollout of environments by a kernel of ours, a launch each."""
+"""`KernelSteps`: reset, step and rollout of environments by our own kernels, a launch each."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Actors(Protocol):
     """The kernel, arrays and actions of one agent or of groups: `OneAgent` and `Teams`.
 
     Attributes:
-      source, kernel, block: What is launched.
+      source, kernel, block: The kernel and the shape of its blocks.
       arrays: States, options and clocks.
       obs_dtypes, info_names: As `Steps`.
     """
@@ -63,32 +63,32 @@ class Actors(Protocol):
         """States, options and clocks."""
 
     def new_launch(self) -> Launch:
-        """A launch that knows nothing yet."""
+        """Returns an empty launch."""
 
     def fill(self, launch: Launch) -> None:
-        """Writes into a launch what it has besides arrays and rules."""
+        """Writes the launch's own numbers into it, besides arrays and rules."""
 
     def row_set(self, shape: tuple[int, ...], launch: Launch) -> Any:
-        """Rows of a shape, and the launch that writes them."""
+        """Returns rows of a shape, with the launch that writes them."""
 
     def block_of(self, most_shared_bytes: int) -> BlockShape:
-        """The block where one may have so much shared memory."""
+        """Returns the block on a GPU with this much shared memory per block."""
 
     @property
     def action_forms(self) -> list[ActionForm]:
-        """As of `ActionReader`, of each group of agents or of the one agent."""
+        """The `ActionReader.form` of each group of agents, or of the one agent."""
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
-        """A tensor for each group of agents, and K of a sequence (K, N, ...), None of (N, ...)."""
+        """A tensor for each group of agents; K for a sequence (K, N, ...), None for (N, ...)."""
 
     def empty(self, num_steps: int) -> list[Tensor]:
-        """(K, N, ...) of each group, for random actions. Raises SpecError without bounds."""
+        """(K, N, ...) for each group, for random actions. Raises SpecError without bounds."""
 
     def give(self, launch: Launch, actions: list[Tensor]) -> None:
         """Makes a launch read these actions."""
 
     def take(self, launch: Launch, actions: list[Tensor]) -> None:
-        """Makes a launch write the actions of a step into these; none: nowhere."""
+        """Makes a launch write a step's actions into these tensors; an empty list: nowhere."""
 
 
 class KernelSteps:
@@ -97,7 +97,7 @@ class KernelSteps:
     def __init__(
         self, recipe: PoolRecipe, columns: Columns, obs_dtype: str, setting: DeviceSetting
     ) -> None:
-        """Compiles the kernel and makes the arrays, which have these options."""
+        """Compiles the kernel and makes the arrays, with these options."""
         (spec,) = recipe.specs.values()
         (native_id, _, limit, internal) = recipe.segments[0]
         columns = {**columns, **internal}
@@ -114,7 +114,7 @@ class KernelSteps:
         self._ring: RowRing[Any] = RowRing(setting.num_envs, self._row_set)
         self.arrays.set_options(columns)
         self._launches = self._native_launches()
-        # until the next launch is made, on the same stream
+        # kept until the next launch on the same stream
         self._held_actions: list[Tensor] = []
 
     def _native_launches(self) -> _native.StepLaunches:
@@ -166,7 +166,7 @@ class KernelSteps:
     def step(self, actions: Any) -> Arrays:
         """Steps all environments by one launch."""
         arrays = self._launches.step(actions)
-        # it did nothing where anything was unlike in most steps
+        # the native call does nothing and returns None if its conditions do not hold
         return self._step(actions) if arrays is None else arrays
 
     def _step(self, actions: Any) -> Arrays:
@@ -181,7 +181,7 @@ class KernelSteps:
     def rollout(
         self, num_steps: int, actions: Any, action_seed: int, record: bool, first_step: int
     ) -> tuple[Arrays, list[Tensor]]:
-        """Steps all environments K times by one launch; random actions are those from a step on."""
+        """Steps all environments K times by one launch; random actions count from `first_step`."""
         num_steps = whole_number("num_steps", num_steps, 1, 2**31 - 1)
         action_seed = seed_value(action_seed)
         is_random = isinstance(actions, str) and actions == "random"
@@ -218,7 +218,7 @@ class KernelSteps:
         return tuple(None if one is None else one[:0] for one in self._ring.take().arrays)
 
     def open_rows(self) -> Any:
-        """A row set of one step, its holder's alone, whose launch `step_rows` takes."""
+        """Returns a row set of one step for a single holder; its launch is for `step_rows`."""
         return self._ring.make_one()
 
     def refill(self, launch: Launch) -> None:
@@ -228,7 +228,7 @@ class KernelSteps:
         self._actors.fill(launch)
 
     def step_rows(self, launch: Launch, actions: list[Tensor]) -> None:
-        """As `Steps`, by one launch."""
+        """Does the work of `Steps.step_rows` by one launch."""
         self._give(launch, actions)
         self._launch(launch)
 
@@ -241,7 +241,7 @@ class KernelSteps:
         self.kernel.launch(launch, *self._grid)
 
     def check(self) -> None:
-        """Does nothing: an environment of ours can always go on."""
+        """Does nothing: these environments can always continue."""
 
     @property
     def columns(self) -> Columns:
@@ -249,7 +249,7 @@ class KernelSteps:
         return self.arrays.options
 
     def change(self, given: dict[str, Any], begins: list[bool] | None) -> None:
-        """Gives other options to those that begin, or to all."""
+        """Sets other options in environments that begin, or in all."""
         num_envs, spec = self._setting.num_envs, self._spec
         read: Columns = read_options(given, num_envs, own_model=False).native
         unknown = sorted({*read} - self._option_names)
@@ -269,7 +269,7 @@ class KernelSteps:
         return None if fault is None else (fault[0], FAULTS[Fault(fault[1])])
 
     def save(self, rows: Sequence[int]) -> list[bytes]:
-        """States as those of the C++ pool."""
+        """Saves states in the C++ pool's format."""
         return self.arrays.save(rows)
 
     def load(self, rows: Sequence[int], states: list[bytes]) -> None:
@@ -283,14 +283,14 @@ class KernelSteps:
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of rows that are kept for later batches."""
+        """Bytes of rows that are kept to be reused."""
         return self._ring.num_bytes
 
     def cost(self, most_shared_bytes: int | None) -> StepCost:
         """As `KernelEngine.step_cost`."""
         rows = self._ring.take().step_bytes / self._setting.num_envs
         groups = [(one.num_agents, one.single_action_space) for one in self._spec.groups]
-        # words of 32 bits, though whole numbers may come with 64
+        # kernels read words of 32 bits, though whole numbers may be given with 64
         actions = 4 * sum(
             count * math.prod(space.shape or ())
             for count, space in groups or [(1, self._spec.single_action_space)]
@@ -301,6 +301,6 @@ class KernelSteps:
         return StepCost(self._actors.source, block, rows + actions + self.arrays.moved_bytes)
 
     def close(self) -> None:
-        """Frees all that nobody holds."""
+        """Frees all memory that is not referenced elsewhere."""
         self._ring.forget()
         del self.arrays, self.kernel, self._actors, self._launches

@@ -66,7 +66,7 @@ class StepRules(ctypes.Structure):
 
 
 class DeviceRows(ctypes.Structure):
-    """Arrays that rows are written to."""
+    """Arrays for a batch's rows."""
 
     _fields_ = [
         *pointers(
@@ -84,7 +84,7 @@ class DeviceRows(ctypes.Structure):
 
 
 class EpisodeTotals(ctypes.Structure):
-    """Arrays of what episodes came to."""
+    """Arrays of totals over episodes."""
 
     _fields_ = pointers("episodes", "lengths", "returns")
 
@@ -94,7 +94,7 @@ class Launch(ctypes.Structure):
 
     @property
     def takes_many_steps(self) -> bool:
-        """Whether the last one of a kernel's entries is called, else the first."""
+        """Whether the kernel's last entry is called, instead of the first."""
         return False
 
 
@@ -129,7 +129,7 @@ class EnvLaunch(Launch):
 
 
 class GroupRows(ctypes.Structure):
-    """Arrays that rows of a group of agents are written to."""
+    """Arrays for the rows of a group of agents."""
 
     _fields_ = pointers(
         "obs", "final_obs", "reward", "terminated", "truncated", "active", "episode_return"
@@ -137,7 +137,7 @@ class GroupRows(ctypes.Structure):
 
 
 class WorldRows(ctypes.Structure):
-    """Arrays that rows of worlds are written to."""
+    """Arrays for the rows of worlds."""
 
     _fields_ = [*pointers("ended", "episode_length"), ("groups", GroupRows * MAX_GROUPS)]
 

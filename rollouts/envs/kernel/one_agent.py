@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`OneAgent`: light environments as their kernel takes them."""
+"""`OneAgent`: light environments in the form of their kernel."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ class OneAgent:
         self._reader = ActionReader(spec.single_action_space, (num_envs,), device)
         self.kernel = make_kernel(self.source, device, emulated=setting.is_emulated)
         self.arrays = LightArrays(native_id, num_envs, device, setting.env_id_offset, facts)
-        # a copy, which callers may write into
+        # a copy, because callers may write to it
         self._env_id = self.arrays.clock["env_id"].clone()
         self.block = BlockShape(_NUM_THREADS, _NUM_THREADS)
 
     def new_launch(self) -> EnvLaunch:
-        """A launch that knows nothing yet."""
+        """Returns an empty launch."""
         return EnvLaunch()
 
     def fill(self, launch: Launch) -> None:
-        """Does nothing: arrays and rules are all that there is."""
+        """Does nothing: there are only arrays and rules."""
 
     def row_set(self, shape: tuple[int, ...], launch: Launch) -> RowSet:
-        """Rows of a shape, and the launch that writes them."""
+        """Returns rows of a shape, with the launch that writes them."""
         assert isinstance(launch, EnvLaunch)
         return RowSet(self._rows, shape, self._device, launch, self._env_id)
 
@@ -71,11 +71,11 @@ class OneAgent:
 
     @property
     def action_forms(self) -> list[ActionForm]:
-        """As of `ActionReader`, of the one agent."""
+        """The `ActionReader.form` of the one agent."""
         return [self._reader.form]
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
-        """The actions as a tensor, and K of a sequence (K, N, ...), None of (N, ...)."""
+        """The actions as a tensor; and K for a sequence (K, N, ...), None for (N, ...)."""
         read, count = self._reader.read(actions)
         return [read], count
 
@@ -89,5 +89,5 @@ class OneAgent:
         launch.action_bytes = actions[0].element_size()
 
     def take(self, launch: Launch, actions: list[Tensor]) -> None:
-        """Makes a launch write the actions of a step into these; none: nowhere."""
+        """Makes a launch write a step's actions into these tensors; an empty list: nowhere."""
         launch.taken = actions[0].data_ptr() if actions else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors that kernels write rows into, used again when nobody holds them any more."""
+"""Tensors for kernels' rows, which are reused when they are no longer referenced."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rollouts.specs import EnvSpec
 
 # the number of tensors that share a storage; private to torch, whose CUDA graph trees use it
 _use_count: Callable[[int], int] | None = getattr(torch._C, "_storage_Use_Count", None)
-_ALIGNMENT = 256  # bytes; as torch's allocator aligns what a kernel writes by wide stores
+_ALIGNMENT = 256  # bytes; torch's own alignment, which wide stores need
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class RowSpec:
       obs_shape: Shape of one observation.
       obs_dtype: Name of its dtype.
       infos: (name, dtype, shape) of each info column.
-      same_step: Whether rows have an ended episode's last observation and the next one's first.
+      same_step: Whether rows have both an ended episode's last observation and the next one's
+        first.
     """
 
     obs_shape: tuple[int, ...]
@@ -57,10 +58,10 @@ def row_tensors(
 ) -> list[Tensor]:
     """Makes a tensor (*rows, *shape) for each (shape, dtype).
 
-    Those of one step share a storage, so that one count says whether a view of any is held. It is
-    of zeros, but within a capture, whose replays would write the zeros again each time. Rows of
-    many steps are not counted and have storages of their own, without zeros first: each is written
-    once, and zeros would double what is written.
+    Tensors of one step share a storage, so that a single count tells whether a view of any is
+    referenced. The storage is filled with zeros, except within a capture, whose replays would
+    repeat that. Rows of many steps are not counted and have storages of their own, without zeros:
+    each is written once, and zeros would double the writes.
     """
     if len(rows) > 1:
         return [
@@ -77,23 +78,23 @@ def row_tensors(
 
 
 def _capture() -> object | None:
-    """The graph that launches are recorded in now; None where they run."""
+    """The graph that records launches now; None if they run."""
     return current_recording() or current_capture()
 
 
 class HeldRows:
-    """The tensors of one batch, of which some may be held by others.
+    """The tensors of one batch, which other code may reference.
 
     Attributes:
-      arrays: The result of a step; empty: a step has none.
-      launch: The launch that writes a step of them.
+      arrays: The result of a step; empty if it has none.
+      launch: The launch that writes one step into them.
     """
 
     arrays: Sequence[Tensor | None] = ()
     launch: Launch
 
     def __init__(self, tensors: Sequence[Tensor], final: Sequence[Tensor]) -> None:
-        """Takes all tensors; `final` are those that are written only where an episode ended."""
+        """Takes all tensors; `final` are those that are only written where an episode ended."""
         self._all = [*tensors]
         self._final = {one.data_ptr() for one in final}
         storages = [one.untyped_storage() for one in self._all]
@@ -106,12 +107,12 @@ class HeldRows:
 
     @property
     def num_bytes(self) -> int:
-        """The size of all of them."""
+        """The size of all tensors."""
         return sum(one.nbytes for one in self._all)
 
     def join(self, sets: _native.RowSets[Any]) -> None:
-        """Becomes one of the sets that are taken again when nobody but this holds a tensor, or a
-        view of one: that is how it is now."""
+        """Adds this to the sets that are reused when only this references their tensors and views,
+        as it does now."""
         sets.add(
             self,
             self._all,
@@ -123,11 +124,11 @@ class HeldRows:
 
 
 class RowSet(HeldRows):
-    """Rows of light environments, and the launch that writes them.
+    """Rows of light environments, with the launch that writes them.
 
     Attributes:
-      arrays: In the order of `StepBatch`, then infos, and those of the step that ended an episode.
-      final_obs: What episodes ended with, of rows that autoreset in the same step.
+      arrays: In the order of `StepBatch`, then infos, then infos of the step that ended an episode.
+      final_obs: Final observations of episodes, for rows with same-step autoreset.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ class RowSet(HeldRows):
         launch: EnvLaunch,
         env_id: Tensor | None = None,
     ) -> None:
-        """Makes them; `env_id` is of all rows, and others have it too."""
+        """Makes the tensors; `env_id` is for all rows, and shared with other sets."""
         own_dtype = getattr(torch, spec.obs_dtype)
         observation = (spec.obs_shape, own_dtype)
         infos = [(shape, dtype) for _, dtype, shape in spec.infos]
@@ -174,14 +175,14 @@ Rows = TypeVar("Rows", bound=HeldRows)
 
 
 class RowRing(Generic[Rows]):
-    """RowRing: as many row sets as callers hold at once, and one more.
+    """RowRing: as many row sets as callers reference at once, and one more.
 
     Attributes:
-      sets: Those that are taken again when nobody holds them, the oldest first.
+      sets: The sets that are reused when they are not referenced, the oldest first.
     """
 
     def __init__(self, num_envs: int, make: Callable[[tuple[int, ...]], Rows]) -> None:
-        """Makes none yet; `make` makes those for batches of a shape, (N,) or (K, N)."""
+        """Makes no set yet; `make` makes sets for batches of a shape, (N,) or (K, N)."""
         self._num_envs, self._make = num_envs, make
         self.sets: _native.RowSets[Rows] = _native.RowSets(_use_count)
         self._captured: _native.RowSets[Rows] = _native.RowSets(_use_count)
@@ -189,19 +190,19 @@ class RowRing(Generic[Rows]):
 
     @property
     def num_bytes(self) -> int:
-        """The size of those that are kept to be taken again."""
+        """The size of the sets that are kept."""
         return sum(one.num_bytes for one in self.sets.owners)
 
     def take(self) -> Rows:
-        """Returns a row set that nobody holds; makes one if all are held.
+        """Returns a row set that is not referenced elsewhere; makes one if there is none.
 
-        A graph gets sets of its own, made while it is captured, from the graph's memory: each
-        replay writes them again, so no other caller may get them. Its later steps take those of
-        earlier ones that nobody holds.
+        A graph gets sets of its own, made during its capture, from the graph's memory. Each replay
+        writes them again, so no other caller may get them. Later steps of the graph reuse sets of
+        earlier ones that are not referenced any more.
         """
         capture = _capture()
         if capture != self._capture:
-            # they are the memory of a graph that is whole, and of those who hold them
+            # the former graph is complete: its sets belong to it and to code that references them
             self._capture = capture
             self._captured.clear()
         sets = self.sets if capture is None else self._captured
@@ -212,14 +213,14 @@ class RowRing(Generic[Rows]):
         return taken
 
     def make(self, num_steps: int) -> Rows:
-        """One for all rows of some steps, which is its holder's alone."""
+        """Returns a set for all rows of some steps, for a single holder."""
         return self._make((num_steps, self._num_envs))
 
     def make_one(self) -> Rows:
-        """One for a step, which is its holder's alone."""
+        """Returns a set for a step, for a single holder."""
         return self._make((self._num_envs,))
 
     def forget(self) -> None:
-        """Lets go of all: they know addresses that are no more."""
+        """Drops all sets, because their launches have addresses that are no longer valid."""
         self.sets.clear()
         self._captured.clear()

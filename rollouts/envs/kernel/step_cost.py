@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`StepCost`: what a step of a pool asks of a GPU."""
+"""`StepCost`: a GPU's work for a step of a pool."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class StepCost:
 
     Attributes:
       source: The kernel's text.
-      block: Threads of a block of its launch.
-      env_bytes: Moved to and from the GPU's memory for each environment: rows written, actions
-        read, state read and written; none of a state that is stepped where it lies.
+      block: The block of its launch.
+      env_bytes: Bytes that move to and from the GPU's memory for each environment: rows written,
+        actions read, state read and written, except a state that is stepped in place.
     """
 
     source: KernelSource

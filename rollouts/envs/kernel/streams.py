@@ -10,7 +10,7 @@ import torch
 
 
 class SideStream:
-    """A second stream of a GPU; on the host, where there are none, work is done at once."""
+    """A second stream on a GPU; on the host, which has no streams, work is done at once."""
 
     def __init__(self, device: torch.device) -> None:
         """Makes the stream."""
@@ -23,8 +23,8 @@ class SideStream:
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        """Runs launches inside the block after all that the caller's stream has so far, and not
-        after what comes there later."""
+        """Runs the block's launches after all earlier work of the caller's stream, but not after
+        its later work."""
         if self._stream is None:
             yield
             return
@@ -37,12 +37,13 @@ class SideStream:
                 self._done = self._stream.record_event()
 
     def join(self) -> None:
-        """Makes the caller's later launches follow what was begun; does not wait."""
+        """Makes the caller's later launches follow the work that was begun; does not wait."""
         if self._done is not None:
             torch.cuda.current_stream(self._device).wait_event(self._done)
             self._done = None
 
     def __del__(self) -> None:
-        # memory that this still writes is the caller's stream's, which may give it to others now
+        # the memory belongs to the caller's stream, which could reuse it while this stream still
+        # writes
         if self._done is not None and self._caller is not None:
             self._caller.wait_event(self._done)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The launch of a MuJoCo task's kernel, as ctypes has it.
+"""The launch of a MuJoCo task's kernel, as a ctypes structure.
 
 `TaskLaunch` of native/include/rollouts/device/task_kernel.h.
 """
@@ -31,7 +31,7 @@ class TaskRows(ctypes.Structure):
     _fields_: ClassVar = [("first", ctypes.c_void_p), ("stride", ctypes.c_int64)]
 
 
-# sizes of a model, arrays that all worlds share, and those with rows
+# sizes of a model, arrays that all worlds share, and arrays with rows
 MODEL_SIZES = (
     *("nq", "nv", "nu", "na", "nbody", "ngeom", "nsite", "ntendon", "njnt", "nsensordata"),
 )

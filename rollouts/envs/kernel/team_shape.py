@@ -12,14 +12,14 @@ from rollouts.errors import SpecError
 _WARP = 32
 _MOST_THREADS = 256  # threads of a block, for which the kernels are compiled
 _BLOCK_THREADS = 128  # threads of a block of several teams
-SYSTEM_BYTES = 1024  # shared memory that CUDA takes of each block
+SYSTEM_BYTES = 1024  # bytes of shared memory that CUDA uses in each block
 _SUM_PARTS, _SUM_BYTES = 32, 16  # kSumParts of AgentSums in native/include/rollouts/core/
-_OBS_BYTES = 40 * 1024  # room for observations: more would leave fewer blocks at once
+_OBS_BYTES = 40 * 1024  # room for observations; more would reduce the blocks at work
 
 
 @dataclass(frozen=True, slots=True)
 class TeamShape:
-    """A team for each world.
+    """The shape of a team, which steps one world.
 
     Attributes:
       size: Threads of a team.
@@ -56,24 +56,25 @@ def choose_team(
 
     Args:
       num_agents: Agents of a world.
-      team_bytes: Bytes that a team needs at any rate.
+      team_bytes: Bytes that a team always needs.
       world_bytes, action_bytes: Bytes of a world's state and actions.
       obs_bytes: Bytes of one agent's observation, the largest of all groups'.
-      converts_obs: Whether observations are written as other numbers than the environment's: they
-        have to pass through shared memory then.
+      converts_obs: Whether observations are written with another type of numbers than the
+        environment's, which needs shared memory.
+      keep_worlds: Whether worlds are stepped in shared memory if they fit.
       most_shared_bytes: Bytes that a block of this GPU may have.
       keep_worlds: Whether worlds are stepped in shared memory where they fit.
 
     Raises:
-      SpecError: One observation alone does not fit, where it must.
+      SpecError: A single observation does not fit, though it must.
     """
     size = 1
     while size < min(num_agents, _WARP):
         size *= 2
     if num_agents > _WARP:
         size = min(-(-num_agents // _WARP) * _WARP, _MOST_THREADS)
-    # half of what a block may have, so that two blocks are at work at once; what does not fit is
-    # in the GPU's first cache, which gets what shared memory leaves
+    # half of a block's limit, so that two blocks work at once; data that do not fit are in the
+    # GPU's first cache, which gets the rest of that memory
     most = most_shared_bytes // 2 - SYSTEM_BYTES
     teams = max(1, _BLOCK_THREADS // size) if size <= _WARP else 1
     memory = TeamMemory(bytes=-(-team_bytes // 16) * 16)
@@ -95,12 +96,12 @@ def choose_team(
         memory.world = place(world_bytes)
 
     def rows_within(room: int) -> int:
-        """Observations that fit into so much of a block's memory."""
+        """Number of observations that fit into this much of a block's memory."""
         left = room // teams - int(memory.bytes)
         return (min(left, _OBS_BYTES // teams) - 16) // obs_bytes
 
     rows = rows_within(most)
-    # a few rows at a time would leave most threads idle
+    # with only a few rows at a time, most threads would be idle
     if rows < min(num_agents, _WARP):
         rows = 0
     if converts_obs and rows == 0:
