@@ -7,6 +7,7 @@ Nothing here imports Ray unless it is imported already.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import sys
 from collections.abc import Iterator
@@ -120,3 +121,21 @@ def loopback_only() -> Iterator[dict[str, str]]:
         yield {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
     finally:
         constants.ENABLE_RAY_CLUSTER = was_enabled  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def without_monitors() -> Iterator[None]:
+    """Keeps a Ray that is started inside from starting two processes that it does not need.
+
+    The log monitor lists the session's files ten times a second, to show them to drivers; ours asks
+    for none. The autoscaler's monitor adds nodes to a cluster and removes them. `ray.init` has no
+    argument for either; `ray.cluster_utils.Cluster` takes the same two.
+    """
+    parameter = sys.modules["ray._private.parameter"]
+    of_nodes = parameter.RayParams
+    fewer = functools.partial(of_nodes, include_log_monitor=False, no_monitor=True)
+    parameter.RayParams = fewer  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        parameter.RayParams = of_nodes  # type: ignore[attr-defined]

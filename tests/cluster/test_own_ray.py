@@ -72,8 +72,15 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "0000000000000000000
 def inspect(c):
     assert ray.cluster_resources()["CPU"] == 2
     assert [node["NodeManagerAddress"] for node in ray.nodes()] == ["127.0.0.1"]
-    addresses = listening(family())
+    pids = family()
+    addresses = listening(pids)
     assert addresses and addresses <= LOOPBACK, addresses
+    commands = []
+    for pid in pids:
+        with contextlib.suppress(OSError):  # ended meanwhile
+            commands.append(pathlib.Path(f"/proc/{pid}/cmdline").read_text())
+    assert any("gcs_server" in command for command in commands)
+    assert not [command for command in commands if "monitor.py" in command]
 run(2)
 assert not ray.is_initialized()
 """
@@ -252,7 +259,7 @@ def test_no_workers_need_no_ray(tmp_path: Path) -> None:
     run_script(NO_RAY, tmp_path)
 
 
-def test_starts_ray_with_the_cpus_it_needs_on_loopback(tmp_path: Path) -> None:
+def test_starts_ray_with_the_cpus_it_needs_on_loopback_and_no_monitors(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     run_script(OWN_RAY, tmp_path)
 

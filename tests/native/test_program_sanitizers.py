@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from sanitizers import HANG_LIMIT_S, HERE, SANITIZERS, build, group, needs_compiler, run, scenarios
 
-# a compiler takes twice as long to optimise a CPU with all of its checks, and it runs for seconds
-LEVELS = {"atari_stress": {"asan": "-O0"}}
+# to optimise them with all checks takes a compiler two to three times as long; they run for seconds
+LEVELS = {"atari_stress": {"asan": "-O0"}, "team_stress": {"asan": "-O0"}}
 UNGUARDED = ("alone_and_nobody_waits", "nobody_waits")
 # one thread, in which there is no race to be found
 OF_ONE_THREAD = ("roms",)

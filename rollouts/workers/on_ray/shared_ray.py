@@ -16,7 +16,7 @@ from typing import Any
 import ray as _typed_ray
 
 from rollouts.errors import SpecError
-from rollouts.support.ray_private import loopback_only
+from rollouts.support.ray_private import loopback_only, without_monitors
 from rollouts.workers.on_ray.ray_address import check_address
 
 _log = logging.getLogger(__name__)
@@ -111,10 +111,12 @@ def _join_ray(address: str, timeout_s: float) -> None:
 def _start_ray(num_cpus: int) -> None:
     """Starts a Ray of our own: no dashboard, no usage reports, nothing beyond loopback."""
     quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
-    # the log monitor would list the session's files ten times a second, for drivers that show
-    # logs; this one does not, and with these numbers the monitor never lists them
-    quiet |= {"RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0", "LOG_NAME_UPDATE_INTERVAL_S": "1e9"}
-    with loopback_only() as loopback, _environment(quiet | loopback), _own_sigterm():
+    with (
+        loopback_only() as loopback,
+        without_monitors(),
+        _environment(quiet | loopback),
+        _own_sigterm(),
+    ):
         ray.init(
             "local",
             num_cpus=num_cpus,
