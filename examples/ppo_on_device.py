@@ -67,6 +67,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--device", default="cuda", help="cuda, cuda:1 or cpu-emulation")
     add("--engine", default="auto", help="auto, native (a kernel is the policy) or torch")
     add("--cuda-graph", action="store_true", help="record a rollout's launches once")
+    add("--policy-dtype", default="float32", help="bfloat16: act by large networks on tensor cores")
     add("--prefetch", action="store_true", help="step while learning, by the weights before")
     add("--bf16", action="store_true", help="learn with bfloat16 matrices")
     add("--compile", action="store_true", help="have torch compile the loss")
@@ -159,6 +160,7 @@ class Trainer:
             engine=args.engine,
             prefetch=int(args.prefetch),
             cuda_graph=args.cuda_graph,
+            policy_dtype=args.policy_dtype,
         )
         self.num_updates = 0
         # a rollout of a whole episode, where agents may leave before the others

@@ -129,6 +129,9 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "host": "there is no launch to record; leave cuda_graph out",
             "physics": "each of its steps is a graph already; leave cuda_graph out",
         },
+        "policy_dtype": {
+            "host": "its policies are computed in float32; leave policy_dtype out",
+        },
     },
     "RolloutCoordinator": {
         "num_workers=0": {

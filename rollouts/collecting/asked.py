@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import get_args
 
-from rollouts.checks import flag, whole_number
+from rollouts.checks import flag, one_of, whole_number
 from rollouts.collecting.engine import Engine, check_engine
+from rollouts.envs.kernel.kernel_source import PolicyDtype
+from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import check_threads
 from rollouts.returns import Gae, Nstep
 from rollouts.run_log.record_options import RunLog
@@ -26,6 +29,7 @@ class Asked:
     returns: Gae | Nstep | None = None
     mask_actions: bool = False
     cuda_graph: bool = False
+    policy_dtype: PolicyDtype = "float32"
     record: RunLog | None = None
 
     def __post_init__(self) -> None:
@@ -36,3 +40,10 @@ class Asked:
         whole_number("prefetch", self.prefetch, 0, 1)
         for name in ("keep_final_obs", "mask_actions", "cuda_graph"):
             flag(name, getattr(self, name))
+        one_of("policy_dtype", self.policy_dtype, get_args(PolicyDtype))
+        if self.policy_dtype != "float32" and self.engine == "torch":
+            raise SpecError(
+                f"policy_dtype={self.policy_dtype!r} is of the policies that kernels compute, and "
+                "engine='torch' was asked for: leave policy_dtype out, and use torch.autocast in "
+                "the module"
+            )

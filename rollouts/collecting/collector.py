@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from rollouts.collecting.on_device import OnDevice
+    from rollouts.envs.kernel.kernel_source import PolicyDtype
     from rollouts.policy import Policy
 
     # the type of the environments' batches, which decides the type of rollouts
@@ -104,6 +105,7 @@ class Collector(Generic[B]):
         returns: Gae | Nstep | None = None,
         mask_actions: bool = False,
         cuda_graph: bool = False,
+        policy_dtype: PolicyDtype = "float32",
         record: str | os.PathLike[str] | RunLog | None = None,
     ) -> None:
         """Takes a pool that no other code steps; does not step it yet.
@@ -148,6 +150,12 @@ class Collector(Generic[B]):
           cuda_graph: Records the steps of a device's rollout once and starts them as one, which
             spares the host a launch for each. Python code of the policy's module is run twice for
             each of the few rollouts that are held at once, and must not wait for the device.
+          policy_dtype: "bfloat16" computes the networks of a device's policies by its tensor cores
+            and draws the actions in the same launch: for large ones of linear layers with tanh or
+            ReLU between them and at most 256 inputs each. Weights and inputs of layers are rounded
+            to bfloat16; sums, biases, outputs and what is drawn are float32, so that log_prob and
+            value are those of what acted. A learner that computes in float32 finds slightly other
+            ones. What such a kernel does not compute is a SpecError, never float32.
           record: Folder of a log from which `rollouts replay-run` makes any step again, bit for
             bit, or a `RunLog` with the folder and its bounds. An error, a number that is not finite
             and a reward far off then name the command that shows the step.
@@ -169,6 +177,7 @@ class Collector(Generic[B]):
             returns=returns,
             mask_actions=mask_actions,
             cuda_graph=cuda_graph,
+            policy_dtype=policy_dtype,
             record=RunLog.of(record),
         )
         check_env(env)

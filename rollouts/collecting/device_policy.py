@@ -13,9 +13,9 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from rollouts.collecting.policy_shape import policy_shape
+from rollouts.collecting.device_network import as_bytes, make_network
 from rollouts.envs.kernel.kernel import Kernel, make_kernel
-from rollouts.envs.kernel.kernel_source import PolicyKernelSource
+from rollouts.envs.kernel.kernel_source import PolicyDtype
 from rollouts.envs.kernel.policy_launch import (
     HeadArgs,
     KernelAgents,
@@ -25,8 +25,6 @@ from rollouts.envs.kernel.policy_launch import (
 )
 from rollouts.errors import SpecError
 from rollouts.policies.native import NativePolicy
-from rollouts.policies.program import parameters_of
-from rollouts.policies.sources import state_of
 
 if TYPE_CHECKING:
     from rollouts.collecting.device_torch import TorchForward
@@ -62,58 +60,6 @@ class ActorRows:
         return self.num_envs * self.num_agents
 
 
-class DeviceWeights:
-    """A module's weights as kernels read them, gathered where the module lies, without a copy to
-    the host."""
-
-    def __init__(self, policy: NativePolicy, device: torch.device) -> None:
-        """Finds out where each number goes.
-
-        Raises:
-          SpecError: There are more than 2^24 of them.
-        """
-        self._policy = policy
-        tensors = policy.sources.tensors()
-        count = 1 + sum(one.numel() for one in tensors.values())
-        if count > 2**24:
-            raise SpecError(
-                f"the module has {count} weights, expected at most 2^24 on a GPU: make it smaller, "
-                "or call it yourself between steps of the pool"
-            )
-        # each number's place in all of them, 1 and so on, stands for itself; 0 is what is padding
-        labels, first = {}, 1
-        for name, one in tensors.items():
-            labels[name] = np.arange(first, first + one.numel()).reshape(tuple(one.shape))
-            first += one.numel()
-        native = policy.refresh()
-        packed = native.pack(parameters_of(policy.program, labels))
-        zeros = {name: np.zeros_like(label) for name, label in labels.items()}
-        literals = native.pack(parameters_of(policy.program, zeros))
-        order = np.where(packed == literals, 0, packed).astype(np.int64)
-        self._order = torch.from_numpy(order).to(device)
-        self._literals = torch.from_numpy(literals).to(device)
-        self.packed = torch.zeros_like(self._literals)
-        self.initial = torch.zeros(
-            sum(math.prod(shape) for shape in policy.state_shapes), device=device
-        )
-        self.refresh()
-
-    @torch.no_grad()
-    def refresh(self) -> None:
-        """Takes over the weights that the module has now; does not wait for the device.
-
-        Raises:
-          SpecError: A layer was replaced since the module was read.
-        """
-        to = self._order.device
-        parts = [one.detach().reshape(-1).to(to) for one in self._policy.sources.tensors().values()]
-        flat = torch.cat([torch.zeros(1, device=to), *(part.float() for part in parts)])
-        self.packed.copy_(torch.where(self._order == 0, self._literals, flat[self._order]))
-        if self.initial.numel():
-            state = [one.reshape(-1).to(to) for one in state_of(self._policy.sources.module)]
-            self.initial.copy_(torch.cat(state))
-
-
 class DevicePolicy:
     """The parts of a policy that stay the same from launch to launch.
 
@@ -133,11 +79,21 @@ class DevicePolicy:
         *,
         emulated: bool,
         forward: TorchForward | None = None,
+        dtype: PolicyDtype = "float32",
     ) -> None:
         """Compiles the kernel, or takes it from the cache.
 
+        Args:
+          policy: The policy.
+          rows: The rows that it acts for.
+          device: Where.
+          emulated: Whether the host runs the kernel.
+          forward: As the attribute.
+          dtype: The numbers that the network multiplies; "bfloat16" needs tensor cores.
+
         Raises:
-          SpecError: The policy does not fit the environments. EngineError: As `make_kernel`.
+          SpecError: The policy does not fit the environments, or `dtype`. EngineError: As
+            `make_kernel`.
         """
         layout = policy.refresh().layout()
         self.rows, self.native, self.forward = rows, policy, forward
@@ -145,19 +101,19 @@ class DevicePolicy:
         if forward is not None:
             read = replace(rows, obs_shape=(policy.program.obs_size,), obs_dtype="float32")
         self.state_shapes: tuple[tuple[int, ...], ...] = policy.state_shapes
+        # its arrays are read by launches
+        self._network = network = make_network(policy, read.obs_dtype, device, dtype)
         num_inputs = layout["num_head_inputs"]
-        places = [OutputPlace(row, size) for row, size in layout["outputs"]]
-        num_states = layout["num_states"]
+        places, num_states = network.places, layout["num_states"]
         outputs, states = places[: len(places) - num_states], places[len(places) - num_states :]
         self.head_sizes = [one.size for one in outputs[:num_inputs]]
         _check_fits(layout, self.head_sizes, [one.size for one in outputs[num_inputs:]], read)
 
-        self.weights = DeviceWeights(policy, device)
+        self.weights = network.weights
         self._arrays = {
-            "instructions": _as_bytes(layout["instructions"], device),
+            **network.arrays,
             "nvec": torch.tensor(layout["nvec"] or [0], dtype=torch.int32, device=device),
-            "states": _as_bytes(b"".join(bytes(one) for one in states), device),
-            "params": self.weights.packed,
+            "states": as_bytes(b"".join(bytes(one) for one in states), device),
             "initial": self.weights.initial,
             "bounds": torch.from_numpy(layout["bounds"]).to(device),
         }
@@ -165,8 +121,6 @@ class DevicePolicy:
         self._told = KernelPolicy(
             **{name: one.data_ptr() for name, one in self._arrays.items()},
             head=HeadArgs.from_buffer_copy(layout["head"]),
-            num_instructions=layout["num_instructions"],
-            num_rows=layout["num_rows"],
             num_elements=len(layout["nvec"]),
             num_states=num_states,
             obs_size=layout["obs_size"],
@@ -175,11 +129,13 @@ class DevicePolicy:
             second=outputs[1] if num_inputs == 2 else OutputPlace(0, 0),
             value=value,
         )
-        self._kernel: Kernel = make_kernel(
-            PolicyKernelSource(read.obs_dtype), device, emulated=emulated
+        self._kernel: Kernel = make_kernel(network.source, device, emulated=emulated)
+        self._shape = network.tell(
+            self._told,
+            self.head_sizes[0] + len(layout["nvec"]),
+            rows.num_rows,
+            self._kernel.most_shared_bytes,
         )
-        scratch_rows = layout["num_rows"] + self.head_sizes[0] + len(layout["nvec"])
-        self._shape = policy_shape(scratch_rows, rows.num_rows, self._kernel.most_shared_bytes)
         self._scratch = torch.zeros(self._shape.num_scratch, device=device)
         self._state = torch.zeros(layout["state_size"], rows.num_rows, device=device)
         self.begins = torch.zeros(rows.num_rows, dtype=torch.bool, device=device)
@@ -236,11 +192,6 @@ class DevicePolicy:
         """Puts a launch on the stream."""
         shape = self._shape
         self._kernel.launch(launch, shape.num_blocks, shape.num_threads, shape.shared_bytes)
-
-
-def _as_bytes(data: bytes, device: torch.device) -> Tensor:
-    # torch makes no tensor from zero bytes
-    return torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8).to(device)
 
 
 def _check_fits(

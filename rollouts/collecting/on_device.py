@@ -161,10 +161,11 @@ class OnDevice:
             return self._with_torch(policy, rows)
         try:
             native = native_of(policy, observation_space_of(self._env, name))
-            emulated = self._pool.is_emulated
-            return DevicePolicy(native, rows, self._pool.device, emulated=emulated)
+            emulated, dtype = self._pool.is_emulated, self._asked.policy_dtype
+            return DevicePolicy(native, rows, self._pool.device, emulated=emulated, dtype=dtype)
         except SpecError as error:
-            if asked == "native":
+            # torch would compute in other numbers than were asked for
+            if asked == "native" or self._asked.policy_dtype != "float32":
                 raise
             self.why_not_native = f"group {name!r}: {error}" if name else str(error)
             try:

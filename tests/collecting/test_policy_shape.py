@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from rollouts.collecting.policy_shape import policy_shape
+from rollouts import SpecError
+from rollouts.collecting.policy_shape import dense_shape, policy_shape
 
 MOST = 227 * 1024  # an H100's
 
@@ -35,3 +36,25 @@ def test_networks_that_leave_room_for_few_threads_lie_in_global_memory() -> None
     # a card whose multiprocessors share 99 KiB
     assert policy_shape(137, 1000, 99 * 1024).shared_bytes == 0
     assert policy_shape(90, 1000, 99 * 1024).shared_bytes == 4 * 91 * 128
+
+
+@pytest.mark.parametrize("most", (99 * 1024, MOST))
+@pytest.mark.parametrize("warp_bytes", (1024, 8192 + 64 * 43, 64 * 900))
+@pytest.mark.parametrize("num_rows", (1, 17, 2048, 100_000, 210_000, 10**7))
+def test_warps_of_tensor_cores_fit_a_block(num_rows: int, warp_bytes: int, most: int) -> None:
+    shape = dense_shape(warp_bytes, num_rows, most)
+    warps = shape.num_threads // 32
+    # the most that `__launch_bounds__` of dense_kernel.h allows
+    assert shape.num_threads == 32 * warps <= 384 and shape.num_scratch == 0
+    assert shape.shared_bytes == 32 * 1024 + warps * warp_bytes <= most
+    assert (shape.num_blocks - 1) * warps * 16 < num_rows
+
+
+def test_many_rows_share_the_weights_that_a_block_loads() -> None:
+    # Tag of 5 and 100 agents with two layers of 256: one block for each multiprocessor
+    shape = dense_shape(8192 + 64 * 43, 200_000, MOST)
+    assert (shape.num_threads, shape.shared_bytes) == (384, 164_096)
+    # few rows lie in small blocks, which more multiprocessors have
+    assert dense_shape(8192, 4096, MOST).num_threads == 128
+    with pytest.raises(SpecError, match=r"needs 264192 bytes .* has 232448: leave policy_dtype"):
+        dense_shape(226 * 1024, 1000, MOST)

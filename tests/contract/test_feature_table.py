@@ -222,6 +222,7 @@ COLLECTOR: dict[str, tuple[Any, Callable[[Collector, Any], bool]]] = {
     "returns": (Gae(gamma=0.9, gae_lambda=0.9), has_extras("advantage", "target")),
     "mask_actions": (True, has_extras("action_mask")),
     "cuda_graph": (True, lambda collector, _: True),
+    "policy_dtype": ("bfloat16", lambda collector, _: collector.engine == "native"),
     "batch_size": (None, lambda collector, _: collector.env.batch_size == 2),
     "record": (None, lambda _, batch: True),
 }

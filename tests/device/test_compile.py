@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,6 +115,32 @@ def assert_sums_stay_in_registers(source: PolicyKernelSource, arch: str) -> None
 @on_archs(pytest.mark.system)
 def test_policies_keep_their_sums_in_registers_on_every_gpu(arch: str) -> None:
     assert_sums_stay_in_registers(PolicyKernelSource("float32"), arch)
+
+
+@on_archs(pytest.mark.system)
+def test_policies_on_tensor_cores_keep_a_layer_in_registers_on_every_gpu(arch: str) -> None:
+    source = PolicyKernelSource("float32", "bfloat16")
+    assert num_matrix_products(cuda.compile_cubin(source, arch).read_bytes()) == 64
+    usage = cuda.kernel_usage(source, arch)["rollouts_policy"]
+    # later generations keep some words elsewhere while they draw actions, not within the network
+    assert usage.spill_bytes <= (256 if arch in ("sm_100", "sm_120") else 0)
+    # as many as twelve warps of a multiprocessor may have
+    assert usage.registers <= 168
+
+
+def num_matrix_products(cubin: bytes) -> int:
+    """The number of HMMA instructions in the text of a policy's kernel."""
+    (headers,) = struct.unpack_from("<Q", cubin, 40)
+    count, names = struct.unpack_from("<HH", cubin, 60)
+    # name, and from the fifth member on where a section lies and its size
+    sections = [struct.unpack_from("<IIQQQQ", cubin, headers + 64 * i) for i in range(count)]
+    for name, _, _, _, at, size in sections:
+        begins = sections[names][4] + name
+        if cubin[begins : cubin.index(b"\0", begins)] == b".text.rollouts_policy":
+            words = struct.unpack_from(f"<{size // 8}Q", cubin, at)
+            # an instruction has 16 bytes, and its operation the lowest 12 bits
+            return sum(word & 0xFFF == 0x23C for word in words[::2])
+    raise AssertionError("the kernel has no text")
 
 
 # whole numbers are only read in another way

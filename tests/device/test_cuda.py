@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from dense_oracle import HALF_ULP, DenseAgent, bounds_of
 from kernel_ids import light_kernel_ids
 
 import rollouts
@@ -273,3 +274,43 @@ class TwoHeads(torch.nn.Module):
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = torch.tanh(self.first(obs))
         return self.actor(hidden), self.critic(hidden)
+
+
+# sums of tensor cores are not rounded to the nearest, and some bits of an addition are cut off
+CARD_LOST = 8 * HALF_ULP
+
+
+@pytest.mark.parametrize("shared", (False, True))
+def test_a_policy_on_tensor_cores_is_the_network_of_rounded_operands(shared: bool) -> None:
+    # more rows than one block has
+    env = make("CartPole-v1", 500, max_episode_steps=20, autoreset_mode="same_step")
+    torch.manual_seed(0)
+    space = env.single_action_space
+    module = DenseAgent(env.single_observation_space, space, shared=shared)
+    policy = rollouts.TorchPolicy(module, space, device=env.device)
+    options: dict[str, Any] = {"policy_dtype": "bfloat16", "outputs": ("logits",)}
+    collector = rollouts.Collector(env, policy, 30, keep_final_obs=True, **options)
+    batch = collector.collect()
+    env.synchronize()
+    module.cpu()
+    cut = (batch.truncated & ~batch.terminated).cpu()
+    assert cut.any() and batch.final_obs is not None
+    logits, value = bounds_of(module, batch.obs.flatten(0, 1).cpu(), CARD_LOST)
+    (*_, last) = bounds_of(module, batch.final_obs.cpu()[cut], CARD_LOST)
+    for found, (exact, error) in (
+        (batch.extras["logits"].flatten(0, 1), logits),
+        (batch.value.reshape(-1, 1), value),
+        (batch.bootstrap_value.cpu()[cut].unsqueeze(-1), last),
+    ):
+        assert ((found.cpu().double() - exact).abs() <= error).all()
+    drawn = torch.distributions.Categorical(logits=batch.extras["logits"])  # type: ignore[no-untyped-call]
+    expected = drawn.log_prob(batch.action)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(batch.log_prob, expected, rtol=1e-5, atol=1e-6)
+    host = make(
+        "CartPole-v1", 500, "cpu-emulation", max_episode_steps=20, autoreset_mode="same_step"
+    )
+    policy = rollouts.TorchPolicy(module, space)
+    emulated = rollouts.Collector(host, policy, 1, **options).collect()
+    (*_, (_, error)) = bounds_of(module, emulated.obs[0], CARD_LOST)
+    assert ((emulated.value[0] - batch.value[0].cpu()).abs() <= 2 * error[:, 0]).all()
+    assert (emulated.action[0] == batch.action[0].cpu()).double().mean() > 0.99

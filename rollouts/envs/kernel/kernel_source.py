@@ -7,7 +7,7 @@ import functools
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rollouts.envs.kernel.alone_shape import AloneShape
 from rollouts.envs.kernel.launch_args import EnvLaunch, Launch, WorldLaunch
@@ -15,6 +15,9 @@ from rollouts.envs.kernel.policy_launch import PolicyLaunch
 from rollouts.envs.kernel.task_launch import TaskLaunch
 from rollouts.own_env.registrations import EnvSource
 from rollouts.support.include_dir import include_dir
+
+# numbers that a policy's network multiplies
+PolicyDtype = Literal["float32", "bfloat16"]
 
 # observation dtype -> its type in native/include/rollouts/device/numbers.h
 OBS_TYPES = {
@@ -147,9 +150,11 @@ class PolicyKernelSource:
 
     Attributes:
       obs_dtype: One of OBS_TYPES whose numbers C++ converts: not float16 and bfloat16.
+      policy_dtype: "float32", or "bfloat16" for a network of linear layers on tensor cores.
     """
 
     obs_dtype: str
+    policy_dtype: PolicyDtype = "float32"
 
     @property
     def name(self) -> str:
@@ -174,10 +179,11 @@ class PolicyKernelSource:
     @property
     def text(self) -> str:
         """The translation unit."""
+        kind = "policy" if self.policy_dtype == "float32" else "dense"
         return (
             "#define ROLLOUTS_KERNEL\n#define ROLLOUTS_REAL float\n"
-            '#include "rollouts/policy/policy_kernel.h"\n'
-            f"ROLLOUTS_POLICY_KERNEL({OBS_TYPES[self.obs_dtype]})\n"
+            f'#include "rollouts/policy/{kind}_kernel.h"\n'
+            f"ROLLOUTS_{kind.upper()}_KERNEL({OBS_TYPES[self.obs_dtype]})\n"
         )
 
     @property

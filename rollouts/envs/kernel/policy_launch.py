@@ -30,6 +30,33 @@ class OutputPlace(ctypes.Structure):
     _fields_ = [("row", ctypes.c_int32), ("size", ctypes.c_int32)]
 
 
+class DenseLayerArgs(ctypes.Structure):
+    """A linear layer of a network on tensor cores."""
+
+    _fields_ = [
+        ("reads_obs", ctypes.c_int32),
+        ("input", ctypes.c_int32),
+        ("in_blocks", ctypes.c_int32),
+        ("out_blocks", ctypes.c_int32),
+        ("output", ctypes.c_int32),
+        ("output_row", ctypes.c_int32),
+        ("size", ctypes.c_int32),
+        ("activation", ctypes.c_int32),
+    ]
+
+
+class DenseNetworkArgs(ctypes.Structure):
+    """`policy::DenseNetwork`: all such layers."""
+
+    _fields_ = [
+        *pointers("layers", "weights", "biases"),
+        ("num_layers", ctypes.c_int32),
+        ("hidden_blocks", ctypes.c_int32),
+        ("num_outputs", ctypes.c_int32),
+        ("warp_bytes", ctypes.c_int32),
+    ]
+
+
 class KernelPolicy(ctypes.Structure):
     """The policy: its program and its head."""
 
@@ -45,6 +72,7 @@ class KernelPolicy(ctypes.Structure):
         ("first", OutputPlace),
         ("second", OutputPlace),
         ("value", OutputPlace),
+        ("dense", DenseNetworkArgs),
     ]
 
 

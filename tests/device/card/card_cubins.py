@@ -29,13 +29,14 @@ class Compiled(Exception):
 
 
 def compile_one(name: str, arch: str) -> float:
-    """Seconds that NVRTC takes for an id, or for the policies of "policy DTYPE"."""
+    """Seconds that NVRTC takes for an id, or for policies: "policy", dtypes of what they see and
+    multiply."""
     import rollouts
     from rollouts.envs.kernel import agent_teams, cuda, kernel_source, one_agent
 
     begun = time.perf_counter()
     if name.startswith("policy "):
-        cuda.compile_cubin(kernel_source.PolicyKernelSource(name.split()[1]), arch)
+        cuda.compile_cubin(kernel_source.PolicyKernelSource(*name.split()[1:]), arch)
         return time.perf_counter() - begun
 
     def compile_only(source: kernel_source.KernelSource, *_: object, **__: object) -> None:
@@ -54,7 +55,7 @@ def compile_one(name: str, arch: str) -> float:
 if __name__ == "__main__":
     arch, processes = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1
     light, agents = kernel_ids()
-    names = [f"policy {dtype}" for dtype in ("float32", "int64", "uint8")]
+    names = [f"policy {dtype}" for dtype in ("float32", "int64", "uint8", "float32 bfloat16")]
     names += [*light, *agents, *OF_OPTIONS]
     with ProcessPoolExecutor(processes) as pool:
         times = pool.map(compile_one, names, [arch] * len(names))

@@ -201,18 +201,22 @@ def mlp() -> None:
             out = self.heads(self.body(obs.to(self.dtype))).float()
             return out[:, :42], out[:, 42]
 
-    for name, engine, dtype, precision, graph in (
-        ("torch float32", "torch", torch.float32, "highest", False),
-        ("torch float32, graph", "torch", torch.float32, "highest", True),
-        ("torch tf32, graph", "torch", torch.float32, "high", True),
-        ("torch bfloat16, graph", "torch", torch.bfloat16, "highest", True),
-        ("kernel", "native", torch.float32, "highest", False),
+    half = {"policy_dtype": "bfloat16"}
+    options: dict[str, Any]
+    for name, engine, dtype, precision, options in (
+        ("torch float32", "torch", torch.float32, "highest", {}),
+        ("torch float32, graph", "torch", torch.float32, "highest", {"cuda_graph": True}),
+        ("torch tf32, graph", "torch", torch.float32, "high", {"cuda_graph": True}),
+        ("torch bfloat16, graph", "torch", torch.bfloat16, "highest", {"cuda_graph": True}),
+        ("kernel", "native", torch.float32, "highest", {}),
+        ("kernel bfloat16", "native", torch.float32, "highest", half),
+        ("kernel bfloat16, graph", "native", torch.float32, "highest", half | {"cuda_graph": True}),
     ):
         with trying(name):
             torch.set_float32_matmul_precision(precision)
             env = make("TagContinuous-v0", num_envs, **CROWD)
             module = Shared(dtype).to(env.device)
-            collector = make_collector(env, length, module, engine=engine, cuda_graph=graph)
+            collector = make_collector(env, length, module, engine=engine, **options)
             for _ in range(3):
                 collector.collect()
             took = per_call(collector.collect, 0.5, 3)

@@ -196,8 +196,9 @@ def _collectors() -> None:
     gae = Gae(gamma=0.99, gae_lambda=0.95)
     options: list[dict[str, Any]] = [{}, {"cuda_graph": True}, {"prefetch": 1}]
     options += [{"prefetch": 1, "cuda_graph": True}]
-    for engine in ("native", "torch"):
-        for each in options:
+    half = {"policy_dtype": "bfloat16"}
+    for engine, more in (("native", {}), ("torch", {}), ("native", half)):
+        for each in ({**more, **one} for one in options):
             with trying(f"collect {engine} {each}"):
                 torch.manual_seed(0)
                 env = make("CartPole-v1", 256)

@@ -16,6 +16,7 @@ from card_common import (
     ROOT,
     SITE,
     WIDE_CROWD,
+    agent,
     make,
     make_collector,
     result,
@@ -130,11 +131,13 @@ def tiny() -> None:
         env.rollout(7, "random")
         env.synchronize()
         print(env_id, "is through", flush=True)
-    collector = make_collector(make("CartPole-v1", 200), 4, engine="native")
-    collector.collect()
-    collector.synchronize()
-    wait()
-    print("the policy is through")
+    for dtype in ("float32", "bfloat16"):
+        env = make("CartPole-v1", 200, max_episode_steps=3)
+        collector = make_collector(env, 4, policy_dtype=dtype, engine="native")
+        collector.collect()
+        collector.synchronize()
+        wait()
+        print(f"the policy in {dtype} is through")
 
 
 def ncu() -> None:
@@ -143,9 +146,9 @@ def ncu() -> None:
     if tool is None:
         print("no ncu")
         return
-    for case in (*PROFILED, "policy"):
+    for case in (*PROFILED, "policy", "policy_bfloat16"):
         with trying(case):
-            kernel = "rollouts_policy" if case == "policy" else "rollouts_step"
+            kernel = "rollouts_policy" if case.startswith("policy") else "rollouts_step"
             command = [tool, "--clock-control", "none", "--kernel-name", f"regex:{kernel}"]
             command += ["--launch-skip", "4", "--launch-count", "1"]
             command += [word for one in _SECTIONS for word in ("--section", one)]
@@ -169,6 +172,10 @@ def profiled(case: str) -> None:
     """Makes the launches of which the profiler takes one."""
     if case == "policy":
         make_collector(make("CartPole-v1", 100_000), 8, engine="native").collect()
+    elif case == "policy_bfloat16":
+        module = agent(4, 2, (256, 256))
+        env = make("CartPole-v1", 100_000)
+        make_collector(env, 8, module, policy_dtype="bfloat16").collect()
     else:
         env_id, num_envs, options = PROFILED[case]
         env = make(env_id, num_envs, **options)

@@ -5,6 +5,10 @@
 
 #include "rollouts/core/platform.h"
 
+#if !defined(__CUDACC_RTC__)
+#include <memory>
+#endif
+
 namespace rollouts {
 
 // Runs `run(lane, i)` for one thread's part of all lanes of a warp and all i below `count`. In each
@@ -25,7 +29,19 @@ ROLLOUTS_HD inline void ShareOut(std::int32_t thread, std::int32_t lanes, std::i
   }
 }
 
+inline constexpr std::int32_t kWarpThreads = 32;
+
 #if defined(__CUDACC_RTC__)
+
+// The threads of a block that do the same at once.
+class Warp {
+ public:
+  // Runs `run(i)` for each thread i of the block that is in the warp.
+  template <typename Run>
+  __device__ void EachThread(Run&& run) const {
+    run(static_cast<std::int32_t>(threadIdx.x));
+  }
+};
 
 class Block {
  public:
@@ -43,6 +59,31 @@ class Block {
   __device__ void EachThread(Run&& run) const {
     run(static_cast<std::int32_t>(threadIdx.x));
   }
+
+  // Returns when all threads have done what comes before.
+  __device__ void Wait() const { __syncthreads(); }
+  // Whether `is_so` holds for a thread of the block; waits as Wait does.
+  template <typename IsSo>
+  __device__ bool Any(IsSo&& is_so) const {
+    return __syncthreads_or(is_so(static_cast<std::int32_t>(threadIdx.x))) != 0;
+  }
+  // Runs `run(warp)` for each warp for one of whose threads `is_so` holds.
+  template <typename IsSo, typename Run>
+  __device__ void EachWarp(IsSo&& is_so, Run&& run) const {
+    if (__any_sync(0xFFFFFFFFu, is_so(static_cast<std::int32_t>(threadIdx.x)))) run(Warp());
+  }
+};
+
+// A value of each thread of a block, which it keeps from one EachThread to the next.
+template <typename T>
+class OfThreads {
+ public:
+  __device__ explicit OfThreads(const Block&) {}
+  __device__ T& operator[](std::int32_t) { return own_; }
+  __device__ const T& operator[](std::int32_t) const { return own_; }
+
+ private:
+  T own_;
 };
 
 // Threads of a block that work together: a power of two up to a warp's number, or all threads of
@@ -160,6 +201,24 @@ __device__ inline void AtomicMin(std::uint64_t* to, std::uint64_t value) {
 
 #else
 
+class Warp {
+ public:
+  Warp(std::int32_t first, bool backwards) : first_(first), backwards_(backwards) {}
+
+  std::int32_t first() const { return first_; }
+
+  template <typename Run>
+  void EachThread(Run&& run) const {
+    for (std::int32_t i = 0; i < kWarpThreads; ++i) {
+      run(first_ + (backwards_ ? kWarpThreads - 1 - i : i));
+    }
+  }
+
+ private:
+  std::int32_t first_;
+  bool backwards_;
+};
+
 class Block {
  public:
   // `backwards`: runs the last thread first, which must not make a difference.
@@ -175,11 +234,40 @@ class Block {
     for (std::int32_t i = 0; i < num_threads_; ++i) run(backwards_ ? num_threads_ - 1 - i : i);
   }
 
+  void Wait() const {}
+  template <typename IsSo>
+  bool Any(IsSo&& is_so) const {
+    bool found = false;
+    for (std::int32_t i = 0; i < num_threads_; ++i) found |= is_so(i);
+    return found;
+  }
+  template <typename IsSo, typename Run>
+  void EachWarp(IsSo&& is_so, Run&& run) const {
+    for (std::int32_t i = 0; i < num_threads_; i += kWarpThreads) {
+      const Warp warp(backwards_ ? num_threads_ - kWarpThreads - i : i, backwards_);
+      bool found = false;
+      warp.EachThread([&](std::int32_t thread) { found |= is_so(thread); });
+      if (found) run(warp);
+    }
+  }
+
  private:
   std::int64_t index_;
   std::int32_t num_threads_;
   bool backwards_;
   void* memory_;
+};
+
+template <typename T>
+class OfThreads {
+ public:
+  explicit OfThreads(const Block& block)
+      : values_(std::make_unique<T[]>(static_cast<std::size_t>(block.num_threads()))) {}
+  T& operator[](std::int32_t thread) { return values_[thread]; }
+  const T& operator[](std::int32_t thread) const { return values_[thread]; }
+
+ private:
+  std::unique_ptr<T[]> values_;
 };
 
 class Team {

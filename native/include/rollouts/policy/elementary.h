@@ -72,7 +72,7 @@ ROLLOUTS_HD inline Floats Tanh(Floats x) {
   const Floats half = Fma(r * r, Polynomial(kQ, r), r);
   const Floats power = FloatBits(IntBits(sum) << 23);  // 2^n
   const Floats e = Fma(half, power, Fma(power, Splat(0.5f), Splat(-0.5f)));
-  const Floats y = e / (e + 1.0f);
+  const Floats y = Quotient(e, e + 1.0f);
   // with a small e, e - e y loses less than the sum does
   const Floats positive = Select(size < 0.5f, Fma(-e, y, e), y);
   return FloatBits(IntBits(positive) | (IntBits(x) & static_cast<std::int32_t>(0x80000000)));

@@ -15,6 +15,32 @@ struct OutputPlace {
   std::int32_t size;
 };
 
+enum class DenseActivation : std::int32_t { kNone, kTanh, kRelu };
+
+// A linear layer, as dense_forward.h computes it: features count in blocks of 32, the last of which
+// is padded with zeros.
+struct DenseLayer {
+  std::int32_t reads_obs;   // whether the observation is put at `input` first
+  std::int32_t input;       // the place of hidden features that it reads; it may write there too
+  std::int32_t in_blocks;   // 0: the same numbers for every row, which are its biases
+  std::int32_t out_blocks;
+  std::int32_t output;      // a place of hidden features, or -1: rows of the network's outputs
+  std::int32_t output_row;  // the first of these
+  std::int32_t size;        // how many
+  DenseActivation activation;
+};
+
+// A network of such layers; none: a kernel reads the program.
+struct DenseNetwork {
+  const DenseLayer* layers;
+  const std::uint32_t* weights;  // bfloat16: layer by layer, block by block of outputs
+  const float* biases;           // (32,) for each block of outputs, in the same order
+  std::int32_t num_layers;
+  std::int32_t hidden_blocks;    // blocks of each hidden place
+  std::int32_t num_outputs;
+  std::int32_t warp_bytes;       // a warp's memory: outputs, then hidden places
+};
+
 // A policy as a kernel reads it. All stays from launch to launch but the numbers pointed to.
 struct KernelPolicy {
   const Instruction* instructions;
@@ -31,6 +57,7 @@ struct KernelPolicy {
   std::int32_t obs_size;
   std::int32_t state_size;
   OutputPlace first, second, value;  // size 0 where there is none
+  DenseNetwork dense;
 };
 
 // The agents that act: `num_agents` of the environment's `all_agents`, from `first_agent` on.

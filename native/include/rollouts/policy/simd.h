@@ -38,9 +38,18 @@ using Mask = bool;
 #if defined(__CUDACC_RTC__)
 __device__ inline Floats Fma(Floats a, Floats b, Floats c) { return fmaf(a, b, c); }
 __device__ inline Floats Sqrt(Floats x) { return sqrtf(x); }
+// A division's own steps without its branch for numbers that are no normal ones.
+__device__ inline Floats Quotient(Floats a, Floats b) {
+  float inverse;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
+  inverse = fmaf(inverse, fmaf(-b, inverse, 1.0f), inverse);
+  const float nearly = a * inverse;
+  return fmaf(fmaf(-b, nearly, a), inverse, nearly);
+}
 #else
 inline Floats Fma(Floats a, Floats b, Floats c) { return __builtin_fmaf(a, b, c); }
 inline Floats Sqrt(Floats x) { return __builtin_sqrtf(x); }
+inline Floats Quotient(Floats a, Floats b) { return a / b; }
 #endif
 ROLLOUTS_HD inline Floats Splat(float value) { return value; }
 ROLLOUTS_HD inline Ints ToInts(Floats x) { return static_cast<Ints>(x); }
@@ -106,6 +115,8 @@ inline Floats Sqrt(Floats x) {
 inline Floats Splat(float value) { return Floats{} + value; }
 #endif
 
+// a / b of numbers of which b is from 1 to 2^30 and no less than a.
+inline Floats Quotient(Floats a, Floats b) { return a / b; }
 inline Ints ToInts(Floats x) { return __builtin_convertvector(x, Ints); }
 inline Floats ToFloats(Ints x) { return __builtin_convertvector(x, Floats); }
 
