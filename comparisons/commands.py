@@ -172,6 +172,8 @@ def _add_train(subjects: Any) -> None:
         help="default: 100000; of DQN, SAC, TD3 and DDPG 10000")  # fmt: skip
     add("--peer", action="append", default=[], metavar="NAME",
         help="what to train next to ours; repeat for several; default: all there are")  # fmt: skip
+    add("--plot", type=Path, metavar="PATH",
+        help="also draw returns by env-steps: the repeats' mean and deviation")  # fmt: skip
     _add_common(parser, 3)
 
 
@@ -260,7 +262,12 @@ def _train(args: argparse.Namespace) -> list[Any]:
     say = None if args.json else _say
     return list(
         training.measure_training(
-            args.library, task, peers=args.peer, repeats=args.repeats, on_progress=say
+            args.library,
+            task,
+            peers=args.peer,
+            repeats=args.repeats,
+            plot=args.plot,
+            on_progress=say,
         )
     )
 

@@ -41,13 +41,14 @@ CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
 
 # options that differ between kinds of environments; the command line overrides each
 PRESETS: dict[str, dict[str, Any]] = {
-    # steps are cheap here: many of them, and few gradient steps
+    # gradient steps in native code cost little: short rollouts, and small minibatches of them
     "CartPole-v1": {
         "target_return": 475.0,
-        "num_envs": 32,
-        "learning_rate": 5e-3,
+        "num_envs": 16,
+        "rollout_length": 64,
+        "learning_rate": 3e-3,
         "num_epochs": 2,
-        "num_minibatches": 4,
+        "num_minibatches": 16,
     },
     "Acrobot-v1": {
         "num_envs": 32,

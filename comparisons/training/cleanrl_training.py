@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Independent, Normal
 
 import rollouts
-from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
+from comparisons.training.result import TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingTask
 from rollouts.errors import SpecError
 from rollouts.learner.native_learner import NativeLearner, PpoLoss
 from rollouts.returns import batch_gae
@@ -118,6 +119,7 @@ def _ours(task: TrainingTask) -> TrainingResult:
         value_clip_range=_CLIP, value_weight=0.5 * _VALUE, entropy_weight=settings.entropy
     )
     size, returns = settings.num_steps * task.num_envs, deque[float](maxlen=100)
+    curve: list[tuple[int, float]] = []
     started = time.perf_counter()
     for update, batch in zip(range(num_updates), collector, strict=False):
         optimizer.param_groups[0]["lr"] = settings.learning_rate * (1 - update / num_updates)
@@ -129,9 +131,10 @@ def _ours(task: TrainingTask) -> TrainingResult:
         for _ in range(settings.epochs):
             order, minibatch = torch.randperm(size).numpy(), -(-size // settings.num_minibatches)
             learner.update(rows, order, minibatch=minibatch, loss=loss, max_grad_norm=_NORM)
+        curve.append(((update + 1) * size, float(np.mean(returns or [np.nan]))))
     seconds = time.perf_counter() - started
     envs.close()
-    return TrainingResult(seconds, num_updates * size, float(np.mean(returns or [np.nan])))
+    return TrainingResult(seconds, num_updates * size, curve[-1][1], tuple(curve))
 
 
 def _stock_envs(task: TrainingTask) -> Any:
@@ -151,6 +154,7 @@ def _stock(task: TrainingTask) -> TrainingResult:
     agent, optimizer, settings, num_updates = _begin(task, envs)
     size = settings.num_steps * task.num_envs
     returns = deque[float](maxlen=100)
+    curve: list[tuple[int, float]] = []
     started = time.perf_counter()
     obs = torch.Tensor(envs.reset(seed=task.seed)[0])
     for update in range(num_updates):
@@ -165,9 +169,10 @@ def _stock(task: TrainingTask) -> TrainingResult:
         for _ in range(settings.epochs):
             for index in torch.randperm(size).chunk(settings.num_minibatches):
                 _step(agent, optimizer, {n: e[index] for n, e in rows.items()}, settings.entropy)
+        curve.append(((update + 1) * size, float(np.mean(returns or [np.nan]))))
     seconds = time.perf_counter() - started
     envs.close()
-    return TrainingResult(seconds, num_updates * size, float(np.mean(returns or [np.nan])))
+    return TrainingResult(seconds, num_updates * size, curve[-1][1], tuple(curve))
 
 
 def _collect(

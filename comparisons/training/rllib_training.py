@@ -24,7 +24,8 @@ from rollouts.integrations.rllib import (
     RolloutsSACLearner,
 )
 
-from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
+from comparisons.training.result import TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingTask
 
 
 def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Trainer:
@@ -37,18 +38,20 @@ def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Tra
         is_ours = not ray.is_initialized()
         algorithm = config.build_algo()
         env_steps, mean = 0, math.nan
+        curve: list[tuple[int, float]] = []
         try:
             started = time.perf_counter()
             while env_steps < task.total_steps:
                 result = algorithm.train()
                 env_steps = int(result["num_env_steps_sampled_lifetime"])
                 mean = _mean_return(result, mean)
+                curve.append((env_steps, mean))
             seconds = time.perf_counter() - started
         finally:
             algorithm.stop()
             if is_ours:
                 ray.shutdown()
-        return TrainingResult(seconds, env_steps, mean)
+        return TrainingResult(seconds, env_steps, mean, tuple(curve))
 
     return train
 

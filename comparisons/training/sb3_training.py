@@ -23,11 +23,14 @@ from rollouts.integrations.sb3 import (
 )
 from rollouts.integrations.shared.missing import needs
 
-from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
+from comparisons.training.result import TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingTask
 
 try:
     from stable_baselines3 import A2C, DQN, PPO, SAC, TD3
     from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.logger import KVWriter, Logger
+    from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 except ImportError as error:
     raise needs("sb3", error) from error
@@ -48,16 +51,39 @@ def _trainer(
         env = make_env(task)
         try:
             model = algorithm("MlpPolicy", env, seed=task.seed, device="cpu", **settings)
+            curve = _Curve()
+            model.set_logger(Logger(folder=None, output_formats=[curve]))
+            # its unit is an episode there, in place of a rollout
+            often = {"log_interval": 1} if isinstance(model, OffPolicyAlgorithm) else {}
             started = time.perf_counter()
-            model.learn(total_timesteps=task.total_steps)
+            model.learn(total_timesteps=task.total_steps, **often)
             seconds = time.perf_counter() - started
         finally:
             env.close()
         returns = [one["r"] for one in model.ep_info_buffer or ()]
         mean = float(np.mean(returns)) if returns else math.nan
-        return TrainingResult(seconds, int(model.num_timesteps), mean)
+        return TrainingResult(seconds, int(model.num_timesteps), mean, tuple(curve.points))
 
     return train
+
+
+class _Curve(KVWriter):  # type: ignore[misc]
+    """Mean returns that the library logs, by env-steps."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[int, float]] = []
+
+    def write(
+        self,
+        key_values: dict[str, Any],
+        key_excluded: dict[str, tuple[str, ...]],
+        step: int = 0,
+    ) -> None:
+        if "rollout/ep_rew_mean" in key_values:
+            self.points.append((step, float(key_values["rollout/ep_rew_mean"])))
+
+    def close(self) -> None:
+        pass
 
 
 def _pool(task: TrainingTask) -> Any:

@@ -29,7 +29,8 @@ from tianshou.trainer import OffPolicyTrainerParams
 from tianshou.utils.net.common import Net
 from tianshou.utils.net.continuous import ContinuousActorProbabilistic, ContinuousCritic
 
-from comparisons.training.whole_trainings import Trainer, TrainingResult, TrainingTask
+from comparisons.training.result import TrainingResult
+from comparisons.training.whole_trainings import Trainer, TrainingTask
 
 _HIDDEN = [256, 256]
 _BATCH_SIZES = {"dqn": 64, "sac": 256}
@@ -90,21 +91,27 @@ def _trainer(make: Callable[..., Any], cls: Any, *, is_ours: bool) -> Trainer:
         started = time.perf_counter()
         result = algorithm.run_training(params)
         seconds = time.perf_counter() - started
-        mean = _mean_return(collector.buffer)
+        curve = _curve_of(collector.buffer)
         collector.close()
-        return TrainingResult(seconds, int(result.train_step), mean)
+        mean = curve[-1][1] if curve else float("nan")
+        return TrainingResult(seconds, int(result.train_step), mean, curve)
 
     return train
 
 
-def _mean_return(buffer: Any) -> float:
-    """The mean return of a replay's last 100 episodes; NaN where none ended."""
-    found: list[float] = []
+def _curve_of(buffer: Any) -> tuple[tuple[int, float], ...]:
+    """Env-steps where episodes of a replay end, and the mean return of the last 100 until then."""
+    found: list[tuple[int, float]] = []
     for each in buffer.buffers:
         ends = np.flatnonzero(each.done[: len(each)])
-        sums = np.cumsum(each.rew[: len(each)])[ends]
-        found += np.diff(sums, prepend=0.0).tolist()
-    return float(np.mean(found[-100:])) if found else float("nan")
+        returns = np.diff(np.cumsum(each.rew[: len(each)])[ends], prepend=0.0)
+        steps = (ends + 1) * len(buffer.buffers)
+        found += zip(steps.tolist(), returns.tolist(), strict=True)
+    found.sort()
+    last = [one for _, one in found]
+    return tuple(
+        (steps, float(np.mean(last[max(0, i - 99) : i + 1]))) for i, (steps, _) in enumerate(found)
+    )
 
 
 def _trainers(make: Callable[..., Any], ours: Any, stock: Any) -> dict[str, Trainer]:

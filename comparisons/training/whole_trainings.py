@@ -11,9 +11,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 from comparisons.report.rows import Row, row_of
+from comparisons.training import curves
+from comparisons.training.result import TrainingResult
+from rollouts.bench import plot as plots
 from rollouts.errors import EngineError, SpecError
 
 # the libraries, and the extras that install them
@@ -47,21 +51,6 @@ class TrainingTask:
     seed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingResult:
-    """TrainingResult: the time and the result of one training.
-
-    Attributes:
-      seconds: From the first env-step to the end of the last gradient step.
-      env_steps: Env-steps made.
-      mean_return: Mean return of the last training episodes; NaN where none ended.
-    """
-
-    seconds: float
-    env_steps: int
-    mean_return: float
-
-
 class Trainer(Protocol):
     """Trains once, in this process."""
 
@@ -76,6 +65,7 @@ def measure_training(
     *,
     peers: Sequence[str] = (),
     repeats: int,
+    plot: Path | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> list[Row]:
     """Trains with each trainer of a library, with the same seeds, in turns.
@@ -85,15 +75,18 @@ def measure_training(
       task: The training; repeats have its seed and those after it.
       peers: Names of trainers next to "rollouts"; empty: all.
       repeats: Trainings of each.
+      plot: Path of a picture of returns by env-steps; None: none is drawn.
       on_progress: Called with a short line before each training.
 
     Returns:
       Rows of env-steps per second of the whole training, and of mean returns.
 
     Raises:
-      EngineError: The library is missing.
-      SpecError: No such library, algorithm or peer.
+      EngineError: The library is missing, or matplotlib for a plot.
+      SpecError: No such library, algorithm or peer; the plot cannot be written.
     """
+    if plot:
+        plots.check(plot)
     trainers = _chosen(_trainers(library, task.algorithm), peers)
     found: dict[str, list[TrainingResult]] = {name: [] for name in trainers}
     for repeat in range(repeats):
@@ -105,6 +98,9 @@ def measure_training(
                 on_progress(f"{name}: seed {one.seed}")
             found[name].append(trainers[name](one))
     case = f"{task.algorithm} on {task.id}, {task.num_envs} envs, {task.total_steps} steps"
+    if plot:
+        title = f"{library}: {task.algorithm} on {task.id}, {task.num_envs} environments"
+        plots.save(curves.draw(found, title=title), plot)
     rates = [
         row_of(case, name, [each.env_steps / each.seconds for each in of], "env-steps/s")
         for name, of in found.items()

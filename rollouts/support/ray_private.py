@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -133,8 +134,11 @@ def without_monitors() -> Iterator[None]:
     """
     parameter = sys.modules["ray._private.parameter"]
     of_nodes = parameter.RayParams
-    fewer = functools.partial(of_nodes, include_log_monitor=False, no_monitor=True)
-    parameter.RayParams = fewer  # type: ignore[attr-defined]
+    # a Ray without one of these has another way to decide: it starts the process
+    known = inspect.signature(of_nodes).parameters
+    wanted = {"include_log_monitor": False, "no_monitor": True}
+    fewer = {name: value for name, value in wanted.items() if name in known}
+    parameter.RayParams = functools.partial(of_nodes, **fewer)  # type: ignore[attr-defined]
     try:
         yield
     finally:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from comparisons.training import whole_trainings
-from comparisons.training.whole_trainings import TrainingResult, TrainingTask
+from comparisons.training.result import TrainingResult
+from comparisons.training.whole_trainings import TrainingTask
 from rollouts.cli import main as cli
 from rollouts.errors import SpecError
 

@@ -28,7 +28,7 @@ from rollouts.metrics.status import FILE_NAME, read_status
 pytestmark = pytest.mark.system
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "ppo.py"
-IN_PROCESS = ("--num-workers", "0", "--num-envs", "16")
+IN_PROCESS = ("--num-workers", "0", "--num-envs", "16", "--rollout-length", "128")
 # within reach of a policy that has just begun to learn
 EASY = (*IN_PROCESS, "--target-return", "40")
 # out of reach
