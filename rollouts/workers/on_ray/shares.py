@@ -18,6 +18,7 @@ from typing import Any
 
 import ray as _typed_ray
 
+from rollouts.errors import WorkerError
 from rollouts.support.same_release import make_check
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.offers import WeightOffer
@@ -99,17 +100,19 @@ class Shares:
             self._weights.learn_policies(report["policies"])
 
     def ask_all(self) -> None:
-        """Asks each coordinator for a report; one that is not there or busy is not waited for."""
+        """Asks each coordinator that has started for a report; waits `_REPORT_S` at most."""
         with self._lock:
-            handles = [*self._newest.values()]
-        with contextlib.suppress(Exception):
+            handles = [handle for handle in self._newest.values() if handle.has_started]
+        if not handles:
+            return
+        # without Ray, as after `close`, the last reports count
+        with contextlib.suppress(WorkerError):
             with connected():
                 refs = {handle.report(): handle for handle in handles}
             answered, _ = ray.wait([*refs], num_returns=len(refs), timeout=_REPORT_S)
             for ref in answered:
                 with contextlib.suppress(ray.exceptions.RayError):
-                    if (report := ray.get(ref)) is not None:
-                        self.note(refs[ref].config, report)
+                    self.note(refs[ref].config, ray.get(ref))
 
 
 class ShareHandle:
@@ -118,14 +121,20 @@ class ShareHandle:
     def __init__(self, actor: Any, config: WorkerConfig, shares: Shares) -> None:
         self.config = config
         self._actor, self._shares = actor, shares
+        self.has_started = False
         self._offered = 0  # the version that it was offered last
         self._num_calls = 0
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Makes it launch its workers; does not wait for them."""
 
+        def read(answer: Any) -> WorkerInfo | WorkerFailure:
+            started = as_started(answer)
+            self.has_started = isinstance(started, WorkerInfo)
+            return started
+
         with connected():
-            return as_future(self._actor.start.remote(), _as_death, as_started)
+            return as_future(self._actor.start.remote(), _as_death, read)
 
     def collect(
         self, offer: WeightOffer, num_fragments: int
@@ -197,7 +206,7 @@ def _make_host_class() -> type:
             return pairs, answer.failure, self._share.take_news()
 
         async def report(self) -> Any:
-            return None if self._share is None else self._share.report()
+            return self._share.report()
 
     return CoordinatorHost
 
