@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a fragment costs the driver: RolloutCoordinator beside a bare loop of Ray calls.
 
-A second coordinator makes one call per fragment, as the bare loop does. All have the same actors,
-whose fragments are so small that the driver is the bottleneck. They take turns in one Ray. The
-process's CPU time is counted, so that other load on the machine affects all of them equally.
+A second coordinator makes one call per fragment, as the bare loop does. A third one, if it is asked
+for, leads its workers by coordinators in actors, with one call per fragment as well. All have the
+same actors, whose fragments are so small that the driver is the bottleneck. They take turns in one
+Ray. The process's CPU time is counted, so that other load on the machine affects all of them
+equally.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ class DriverTask:
       num_fragments: Fragments of one turn.
       publish_every: Fragments between two versions of the weights; 0 for one version alone. The
         bare loop stores as many, and gives each actor what is new, as ours does.
+      num_coordinators: Coordinators of the third; 1 for none.
     """
 
     num_workers: int
@@ -56,6 +59,7 @@ class DriverTask:
     rollout_length: int = 4
     num_fragments: int = 1000
     publish_every: int = 8
+    num_coordinators: int = 1
 
 
 @dataclass(slots=True)
@@ -81,7 +85,7 @@ class DriverCost:
 class _Ours:
     """A RolloutCoordinator and its thread."""
 
-    def __init__(self, task: DriverTask, **limits: Any) -> None:
+    def __init__(self, task: DriverTask, *, num_coordinators: int = 1, **limits: Any) -> None:
         known = merge_threads()
         self._task = task
         self.coordinator = RolloutCoordinator(
@@ -90,6 +94,7 @@ class _Ours:
             num_workers=task.num_workers,
             num_envs_per_worker=task.num_envs,
             rollout_length=task.rollout_length,
+            num_coordinators=num_coordinators,
             placement=Placement(num_cpus=0),
             queue=QueueLimits(credits_per_worker=CREDITS, **limits),
         )
@@ -122,10 +127,13 @@ def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
       task: The work of each turn.
       repeats: Turns of each; the first is not counted.
     """
-    names = ("RolloutCoordinator", "one fragment a call", "bare Ray")
-    costs = [DriverCost(name) for name in names]
+    names = ["RolloutCoordinator", "one fragment a call", "bare Ray"]
     with ExitStack() as stack:
         ours = [_Ours(task), _Ours(task, max_fragments_per_call=1)]
+        if (num := task.num_coordinators) > 1:
+            names.insert(2, f"{num} coordinators")
+            ours.append(_Ours(task, num_coordinators=num, max_fragments_per_call=1))
+        costs = [DriverCost(name) for name in names]
         for each in ours:
             stack.enter_context(each.coordinator)
         contestants: list[_Ours | _BareLoop] = [*ours, _BareLoop(task)]

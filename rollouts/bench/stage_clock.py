@@ -15,6 +15,7 @@ from rollouts.learner.fragment import FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 from rollouts.workers.fleet import Fleet
 from rollouts.workers.on_ray.ray_session import ActorHandle
+from rollouts.workers.on_ray.shares import ShareHandle
 from rollouts.workers.weights import WeightStore
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ T = TypeVar("T")
 # functions, with the stage to which their own time is added; the rest of a thread's time is a row
 _STAGES: tuple[tuple[str, type, str], ...] = (
     ("submit", ActorHandle, "collect"),
+    ("submit", ShareHandle, "collect"),
     ("state machine", Fleet, "handle"),
     ("state machine", Fleet, "look"),
     ("queue", LearnerQueue, "admit"),

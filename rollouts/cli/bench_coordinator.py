@@ -31,6 +31,8 @@ def add_arguments(
     add("--publish-every", nargs="+", type=whole_number, default=[8, 128], metavar="F",
         help="fragments between two versions of the weights; 0: one; several ok; "
         "default: 8 128")  # fmt: skip
+    add("--num-coordinators", type=positive_int, default=1, metavar="C",
+        help="above 1: a contestant whose workers that many lead; default: 1")  # fmt: skip
     add("--repeats", type=positive_int, default=5, metavar="R",
         help="turns of each, after one that is not counted; default: 5")  # fmt: skip
     add("--json", action="store_true", help="print one JSON list, nothing else")
@@ -50,6 +52,7 @@ def measure(args: argparse.Namespace) -> None:
             rollout_length=args.rollout_length,
             num_fragments=args.num_fragments,
             publish_every=publish_every,
+            num_coordinators=args.num_coordinators,
         )
         costs = driver_cost.measure(task, repeats=args.repeats)
         if not args.json:

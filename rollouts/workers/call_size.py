@@ -8,6 +8,10 @@ import math
 # s of collecting that are worth a call, which costs the driver some 0.2 ms
 WORTH_S = 0.02
 
+# calls of a coordinator among which its share of the fragments in flight is divided: while one is
+# answered the others keep its workers busy, and a fragment waits for at most a fourth of the share
+CALLS_PER_SHARE = 4
+
 # the mean time of a fragment is that of about so many
 _MEMORY = 64
 
@@ -57,3 +61,13 @@ class CallSize:
           per_version: Fragments that the learner takes between two versions.
         """
         return max(1, min(self.wanted, min(limit, per_version) // max(1, num_calls)))
+
+
+def share_of(limit: int, num_coordinators: int) -> int:
+    """Returns how many fragments a call of a coordinator brings.
+
+    Args:
+      limit: Fragments that may be in flight and queued, of all coordinators.
+      num_coordinators: Coordinators that have equal shares of them.
+    """
+    return max(1, math.ceil(limit / (num_coordinators * CALLS_PER_SHARE)))

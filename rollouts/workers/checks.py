@@ -22,6 +22,7 @@ from rollouts.run_log.record_options import RunLog
 from rollouts.specs import EnvSpec
 from rollouts.workers.agent_policies import policy_names
 from rollouts.workers.options import CoordinatorOptions, Inference, Placement
+from rollouts.workers.tensor_transport import chosen
 from rollouts.workers.weight_transport import ONLY
 from rollouts.workers.worker_config import CollectOptions, WorkerConfig
 
@@ -74,6 +75,46 @@ def check_inference(inference: Inference | None, collect: CollectOptions, num_wo
             "collect.outputs with inference: the policy of an inference actor puts what it likes "
             "into PolicyOutput.extras; leave one of them out"
         )
+
+
+def check_coordinators(
+    num_coordinators: int, num_workers: int, options: CoordinatorOptions
+) -> None:
+    """Raises SpecError where several coordinators have too few workers, or cannot do something."""
+    if num_coordinators == 1:
+        return
+    several = f"num_coordinators={num_coordinators}"
+    if num_workers < num_coordinators:
+        raise SpecError(
+            f"{several} with num_workers={num_workers}, expected at least one worker for each"
+        )
+    max_workers = options.placement.max_workers
+    if max_workers not in (None, num_workers):
+        raise SpecError(
+            f"{several} with placement.max_workers={max_workers}: their shares do not change; "
+            "leave max_workers out"
+        )
+    if options.inference is not None:
+        raise SpecError(
+            f"{several} with inference: one process would answer all workers again; leave one of "
+            "them out"
+        )
+    if options.queue.merge == "ordered":
+        raise SpecError(
+            f'{several} with queue.merge="ordered": each coordinator merges by arrival; leave one '
+            "of them out"
+        )
+    collect, weights = options.collect, options.weights
+    for name, way in (
+        ("collect", chosen(collect.tensor_transport, collect.device)),
+        ("weights", weights.tensor_transport),
+    ):
+        if way not in ("auto", "object_store"):
+            raise SpecError(
+                f"{several} with {name}.tensor_transport={way!r}: the workers are other processes' "
+                f"actors, with which this one shares no memory; give {name}.tensor_transport="
+                '"object_store"'
+            )
 
 
 def check_joined(collect: CollectOptions) -> None:

@@ -12,14 +12,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.errors import ClosedError, ProtocolError
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.learner.queue import LearnerQueue, QueueLevels
-from rollouts.workers.call_size import CallSize
+from rollouts.workers.call_size import CALLS_PER_SHARE, CallSize, share_of
 from rollouts.workers.lag import LagRule, Pace
 from rollouts.workers.merge import make_merge
+from rollouts.workers.offers import OfferSource
 from rollouts.workers.options import FaultPolicy, QueueLimits
 from rollouts.workers.slot import (
+    NO_WORKER,
     Call,
     CallFailure,
     CallOutcome,
@@ -29,7 +31,6 @@ from rollouts.workers.slot import (
     outcome,
 )
 from rollouts.workers.waits import WaitClock
-from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 _log = logging.getLogger(__name__)
@@ -43,6 +44,21 @@ class FleetRules:
     queue: QueueLimits = QueueLimits()
     lag: LagRule = LagRule()
     payloads_in_workers: bool = False  # whether a worker that ends takes what is queued with it
+    # workers behind all slots together, where each slot has a coordinator with a share of them;
+    # None: each slot has a worker
+    num_shared: int | None = None
+    on_demand: bool = False  # whether nothing is collected but what consumers wait for
+    id_step: int = 1  # from one worker's number to the next one's
+
+    @property
+    def noun(self) -> str:
+        """The word for what is in a slot."""
+        return "worker" if self.num_shared is None else "coordinator"
+
+    @property
+    def credits(self) -> int:
+        """Calls in flight of each slot."""
+        return self.queue.credits_per_worker if self.num_shared is None else CALLS_PER_SHARE
 
     @property
     def most_per_call(self) -> int:
@@ -73,7 +89,7 @@ class Fleet:
         config: WorkerConfig,
         launch: Callable[[WorkerConfig], WorkerHandle],
         *,
-        weights: WeightStore,
+        weights: OfferSource,
         queue: LearnerQueue,
         rules: FleetRules,
         on_done: Callable[[Slot, Future[Any]], None],
@@ -82,7 +98,8 @@ class Fleet:
         """Makes a fleet without workers: call `scale_to`.
 
         Args:
-          config: The config of every worker, but for worker_id and incarnation.
+          config: The config of the first worker in its first incarnation; those of others differ
+            in these two numbers alone.
           launch: Starts one incarnation.
           weights: Where the newest weights are; nothing is collected before the first.
           queue: Where completed fragments go. The fleet sets its capacity.
@@ -104,7 +121,7 @@ class Fleet:
         self._slots: list[Slot] = []
         # counted over all slots, so that an event costs the same however many there are
         self._num_in_flight = 0  # fragments
-        self._max_calls = 0  # num_workers * credits_per_worker
+        self._max_calls = 0  # num_workers * credits_per_worker, behind all slots
         self._idle_slots: set[Slot] = set()
         self._draining: dict[int, Slot] = {}
         self._quiet_until = 0.0  # s, of the clock; no worker is late before
@@ -118,6 +135,11 @@ class Fleet:
     def in_flight(self) -> int:
         """Fragments asked for and not yet taken over."""
         return self._num_in_flight
+
+    @property
+    def num_failures(self) -> int:
+        """Incarnations that failed so far."""
+        return self._failures.total()
 
     def handle(self, *ended: tuple[Slot, Future[Any]]) -> None:
         """Takes over calls that ended, in this order; asks for others once, after all of them."""
@@ -177,13 +199,9 @@ class Fleet:
         calls = self._merge.calls_to_make(
             self._slots,
             room,
-            self._rules.queue.credits_per_worker,
+            self._rules.credits,
             offer,
-            size=self._size.allowed(
-                self._max_calls,
-                limit=limit,
-                per_version=self._pace.per_version(levels.num_taken),
-            ),
+            size=self._call_size(limit, levels),
             num_lacking=room if fills else levels.wanted - levels.depth - promised,
         )
         for slot, weights, num_fragments in calls:
@@ -201,16 +219,21 @@ class Fleet:
         """Makes the workers 0 to num_workers - 1 those that are wanted; see RolloutCoordinator."""
         if self._is_draining or self._is_stopped:
             raise ProtocolError("scale_to() after drain() or close(): make a new coordinator")
-        for worker_id in range(num_workers):
-            if worker_id == len(self._slots):
-                # one less than its first incarnation, which _add counts up
-                config = replace(self._config, worker_id=worker_id, incarnation=-1)
-                self._slots.append(Slot(config))
-            self._add(self._slots[worker_id])
+        for index in range(num_workers):
+            if index == len(self._slots):
+                first = self._config
+                config = replace(
+                    first,
+                    worker_id=first.worker_id + index * self._rules.id_step,
+                    # one less than its first incarnation, which _add counts up
+                    incarnation=first.incarnation - 1,
+                )
+                self._slots.append(Slot(config, self._rules.noun))
+            self._add(self._slots[index])
         for slot in self._slots[num_workers:]:
             self._remove(slot)
         limits = self._rules.queue
-        self._max_calls = num_workers * limits.credits_per_worker
+        self._max_calls = (self._rules.num_shared or num_workers) * limits.credits_per_worker
         self._queue.capacity = limits.max_queued_fragments or self._max_calls
         self._queue.recover()
         self.look()
@@ -248,8 +271,17 @@ class Fleet:
             "workers": [slot.as_dict() for slot in self._slots],
         }
 
+    def _call_size(self, limit: int, levels: QueueLevels) -> int:
+        """Returns how many fragments a call makes, where the limit is not reached before."""
+        if self._rules.num_shared is not None:
+            return share_of(limit, len(self._slots))
+        per_version = self._pace.per_version(levels.num_taken)
+        return self._size.allowed(self._max_calls, limit=limit, per_version=per_version)
+
     def _limit(self, levels: QueueLevels) -> int:
         """Returns how many fragments may be in flight and waiting to be taken."""
+        if self._rules.on_demand:
+            return levels.wanted
         per_version, capacity = self._pace.per_version(levels.num_taken), levels.capacity
         if self._rules.queue.max_queued_fragments is None:
             capacity = max(capacity, min(self._max_calls * self._size.wanted, per_version))
@@ -377,7 +409,8 @@ class Fleet:
     def _start(self, slot: Slot) -> None:
         slot.config = replace(slot.config, incarnation=slot.config.incarnation + 1)
         slot.state = "starting"
-        slot.most_per_call = 1
+        # each of a coordinator's workers has a first fragment to make
+        slot.most_per_call = 1 if self._rules.num_shared is None else self._rules.num_shared
         slot.start_deadline = self._clock() + self._rules.faults.start_timeout_s
         slot.handle = self._launch(slot.config)
         slot.starting = slot.handle.start()
@@ -392,7 +425,8 @@ class Fleet:
         else:
             slot.info = result
             self._run(slot)
-            self._weights.learn_policies(result.policies)
+            if result.policies:
+                self._weights.learn_policies(result.policies)
 
     def _run(self, slot: Slot) -> None:
         """Makes a worker that is there one that gets calls."""
@@ -408,7 +442,8 @@ class Fleet:
         """Ends an incarnation; starts the next, or benches or stops the worker."""
         config, faults = slot.config, self._rules.faults
         _log.warning(
-            "worker %d failed in incarnation %d (%s): %s",
+            "%s %d failed in incarnation %d (%s): %s",
+            slot.noun,
             config.worker_id,
             config.incarnation,
             failure.reason,
@@ -420,14 +455,16 @@ class Fleet:
         slot.last_error = failure.error
         if slot.state == "draining" or self._is_draining:
             slot.state = "stopped"
-        elif slot.may_restart(self._clock(), faults.max_restarts, faults.restart_window_s):
+        elif failure.reason != NO_WORKER and slot.may_restart(
+            self._clock(), faults.max_restarts, faults.restart_window_s
+        ):
             self._merge.lost(slot, num_calls, self._weights.latest)
             self._restarts += 1
             self._start(slot)
             return
         else:
             slot.state = "benched"
-            _log.error("worker %d is not started again", config.worker_id)
+            _log.error("%s %d is not started again", slot.noun, config.worker_id)
         self._merge.forget(slot)
 
     def _abandon(self, slot: Slot, reason: str) -> None:
@@ -471,5 +508,11 @@ class Fleet:
             self._queue.fail(ClosedError("the coordinator was drained: nothing more will come"))
         elif self._slots and not any(slot.is_wanted for slot in self._slots):
             faults = self._rules.faults
-            error = obituary(self._slots, faults.max_restarts, faults.restart_window_s)
-            self._queue.fail(WorkerError(error))
+            rule = (
+                f"each failed {faults.max_restarts + 1} times in a row without completing a "
+                f"fragment, or within {faults.restart_window_s:g} s (faults.max_restarts, "
+                "faults.restart_window_s)"
+            )
+            if self._rules.num_shared is not None:
+                rule += ", or has no worker left"
+            self._queue.fail(obituary(self._slots, rule))

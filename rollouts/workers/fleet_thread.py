@@ -22,9 +22,9 @@ from rollouts.support import at_exit
 from rollouts.support.no_room import start_thread
 from rollouts.workers.fleet import Fleet, FleetRules
 from rollouts.workers.fleet_turns import MOST_EVENTS, TICK_S, FleetTurns
+from rollouts.workers.offers import OfferSource
 from rollouts.workers.slot import Slot, WorkerHandle
 from rollouts.workers.waits import AwakeClock
-from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class FleetThread:
         num_workers: int,
         launch: Callable[[WorkerConfig], WorkerHandle],
         *,
-        weights: WeightStore,
+        weights: OfferSource,
         rules: FleetRules,
         check: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -66,7 +66,7 @@ class FleetThread:
         """Launches the workers and the merge thread; does not wait for the workers.
 
         Args:
-          config: The config of every worker, but for worker_id and incarnation.
+          config: See `Fleet`.
           num_workers: The number of workers to begin with.
           launch: Starts one incarnation.
           weights: Where the newest weights are; nothing is collected before the first.
@@ -178,6 +178,9 @@ class FleetThread:
         self._is_abandoned = True
         self._inbox.put(None)
 
+    def turned(self) -> None:
+        """Called by the merge thread, without a lock, after each turn and when it stops."""
+
     def release(self) -> None:
         """Ends what the workers needed. Called by the merge thread of what was abandoned."""
 
@@ -232,6 +235,7 @@ class FleetThread:
                     self._turns.take(
                         ended, has_room=len(ended) < len(events), has_weights=has_weights
                     )
+                self.turned()
         except ClosedError:
             pass  # close() came between two looks at _stopping
         except BaseException as error:
@@ -239,6 +243,7 @@ class FleetThread:
             failure = WorkerError(f"the merge thread stopped: {error!r}")
             failure.__cause__ = error
             self.queue.fail(failure)
+            self.turned()
         finally:
             if self._stopping.is_set():
                 with self._lock:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, Self, cast
 
@@ -96,6 +96,43 @@ class WeightOffer:
     def fetch(self) -> Weights:
         """Returns the weights of environments with one agent."""
         return self.policies[ONLY].fetch()
+
+
+class OfferSource(Protocol):
+    """Source of a fleet's weights: a `WeightStore`, or `OfferedWeights` of another process."""
+
+    @property
+    def latest(self) -> WeightOffer | None: ...
+
+    @property
+    def version(self) -> int: ...
+
+    def learn_policies(self, policies: Iterable[str]) -> None: ...
+
+
+class OfferedWeights:
+    """The newest offer that another process made. Its owner locks."""
+
+    def __init__(self) -> None:
+        """Begins without weights."""
+        self.latest: WeightOffer | None = None
+        self.policies: tuple[str, ...] | None = None
+
+    @property
+    def version(self) -> int:
+        """The newest version, 0 before the first."""
+        return 0 if self.latest is None else self.latest.version
+
+    def learn_policies(self, policies: Iterable[str]) -> None:
+        """Notes the policies that a worker has."""
+        self.policies = tuple(policies)
+
+    def take(self, offer: WeightOffer) -> bool:
+        """Keeps an offer, if it is newer; tells whether it is."""
+        is_newer = self.latest is None or offer.version > self.latest.version
+        if is_newer:
+            self.latest = offer
+        return is_newer
 
 
 class Loader:

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentHandle, FragmentInfo
 from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.worker import WorkerInfo
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Fetch = Callable[[float], "Payload"]
+
+# why a coordinator fails that has no worker left: another in its place would have none, too
+NO_WORKER = "no_worker_left"
+
+
+class CoordinatorDied(Exception):
+    """Ends the calls of a coordinator whose process died; of a worker's, any exception does."""
+
+
+class NoWorkerError(WorkerError):
+    """Ends a queue to which nobody brings fragments any more."""
+
 
 Answer = FragmentInfo | WorkerFailure
 # what a call for one fragment returns, and one for several: an answer for each that was begun
@@ -39,6 +52,10 @@ class WorkerHandle(Protocol):
     ) -> tuple[Future[Answers], Sequence[Fetch]]: ...
 
     def kill(self) -> None: ...
+
+
+# starts one incarnation, and waits for nothing
+Launch = Callable[[WorkerConfig], WorkerHandle]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +138,7 @@ class Slot:
     """
 
     config: WorkerConfig
+    noun: str = "worker"  # or "coordinator", whose number and life are in config
     state: str = "stopped"
     handle: WorkerHandle | None = None
     starting: Future[WorkerInfo | WorkerFailure] | None = None
@@ -213,22 +231,20 @@ def outcome(future: Future[T | WorkerFailure]) -> T | CallFailure:
     """Sorts a finished call into a result, an exception in the worker, or the worker's death."""
     death = future.exception()
     if death is not None:
-        return CallFailure("worker_died", f"{type(death).__name__}: {death}")
+        reason = "coordinator_died" if isinstance(death, CoordinatorDied) else "worker_died"
+        return CallFailure(reason, f"{type(death).__name__}: {death}")
     result = future.result()
     if isinstance(result, WorkerFailure):
         return CallFailure(result.reason, result.traceback)
     return result
 
 
-def obituary(slots: Sequence[Slot], max_restarts: int, restart_window_s: float) -> str:
-    """Says why no worker is left, each different error once."""
+def obituary(slots: Sequence[Slot], rule: str) -> NoWorkerError:
+    """Says why no worker is left, by which rule, and each different error once."""
     ids_by_error: dict[str, list[int]] = {}
     for slot in slots:
         if slot.state == "benched":
             ids_by_error.setdefault(slot.last_error or "", []).append(slot.config.worker_id)
-    causes = "\n".join(f"worker {ids}: {error}" for error, ids in ids_by_error.items())
-    return (
-        f"no worker is left: each failed {max_restarts + 1} times in a row without "
-        f"completing a fragment, or within {restart_window_s:g} s "
-        f"(faults.max_restarts, faults.restart_window_s). Last errors:\n{causes}"
-    )
+    noun = slots[0].noun
+    causes = "\n".join(f"{noun} {ids}: {error}" for error, ids in ids_by_error.items())
+    return NoWorkerError(f"no {noun} is left: {rule}. Last errors:\n{causes}")

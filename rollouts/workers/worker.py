@@ -42,7 +42,10 @@ Collect = Callable[[], "RolloutBatch | MultiAgentRollout"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """The node and process of a worker, and the names of its policies, see `WeightStore`."""
+    """The node and process of a worker, and the names of its policies, see `WeightStore`.
+
+    A coordinator with a share of the workers names no policies: its reports do.
+    """
 
     pid: int
     host: str

@@ -108,7 +108,7 @@ def cartpoles(**options: Any) -> RolloutCoordinator:
     "name",
     [
         *("num_workers", "num_envs_per_worker", "rollout_length"),
-        *("num_threads_per_worker", "seed"),
+        *("num_coordinators", "num_threads_per_worker", "seed"),
     ],
 )
 def test_a_count_that_is_no_whole_number_is_refused_at_once(name: str, value: Any) -> None:
@@ -158,7 +158,7 @@ def test_an_unknown_keyword_names_the_one_that_is_near() -> None:
 
 def test_the_signature_is_the_documented_one() -> None:
     parameters = inspect.signature(RolloutCoordinator).parameters
-    assert len(parameters) == 17
+    assert len(parameters) == 18
     assert inspect.getdoc(RolloutCoordinator) is not None
     for name in parameters:
         assert f"\n  {name}: " in str(inspect.getdoc(RolloutCoordinator))
@@ -179,3 +179,29 @@ def test_another_object_in_the_place_of_options_is_refused(options: dict[str, An
     (name,) = options
     with pytest.raises(SpecError, match=rf"^{name} is .*, expected an? \w+ such as {name}="):
         cartpoles(**options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"num_coordinators": 0}, "num_coordinators is 0"),
+        ({"num_workers": 1}, "at least one worker for each"),
+        ({"num_workers": 0}, "at least one worker for each"),
+        ({"placement": Placement(max_workers=8)}, "leave max_workers out"),
+        ({"inference": Inference()}, "with inference"),
+        ({"queue": QueueLimits(merge="ordered")}, 'with queue.merge="ordered"'),
+        ({"weights": WeightTransport(tensor_transport="cuda_ipc")}, "weights.tensor_transport"),
+        (
+            {
+                "collect": CollectOptions(device="cuda", tensor_transport="cuda_ipc"),
+                "placement": Placement(num_gpus=0.5),
+            },
+            'give collect.tensor_transport="object_store"',
+        ),
+    ],
+)
+def test_what_several_coordinators_cannot_do_is_refused(
+    settings: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        cartpoles(**({"num_workers": 4, "num_coordinators": 2} | settings))

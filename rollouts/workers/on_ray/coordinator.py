@@ -77,6 +77,13 @@ class RolloutCoordinator(Generic[Rollout]):
       num_envs_per_worker: Environment i of worker w has the env_id
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
       rollout_length: Steps T per fragment.
+      num_coordinators: Processes that lead the workers. With 1 that is this one. With more, as
+        many actors of Ray have an equal share each, worker w that of number w % num_coordinators;
+        this process asks them, takes references to many fragments at a time, and keeps the one
+        queue, account and limit on lag. One that dies is started again with other workers and new
+        episodes; what its open calls were to bring is interrupted, and arrays that nobody had
+        fetched are lost. `faults` holds for coordinators as it does for workers. Not with
+        inference, tensor_transport or queue.merge="ordered".
       num_threads_per_worker: Threads of each pool.
       seed: Seed of the environments and, mixed with the worker's number, of the policies.
       env_options: Further keyword arguments of `make_vec`, an environment's options among them.
@@ -118,6 +125,7 @@ class RolloutCoordinator(Generic[Rollout]):
         num_workers: int,
         num_envs_per_worker: int,
         rollout_length: int,
+        num_coordinators: int = 1,
         num_threads_per_worker: int = 1,
         seed: int = 0,
         env_options: Mapping[str, Any] | None = None,
@@ -137,12 +145,15 @@ class RolloutCoordinator(Generic[Rollout]):
             num_workers=num_workers,
             num_envs_per_worker=num_envs_per_worker,
             rollout_length=rollout_length,
+            num_coordinators=num_coordinators,
             num_threads_per_worker=num_threads_per_worker,
             seed=seed,
         )
         checks.check_policy(make_policy)
         options = CoordinatorOptions(placement, faults, queue, weights, collect, inference)
         checks.check_options(num_workers, options)
+        checks.check_coordinators(num_coordinators, num_workers, options)
+        self._num_coordinators = num_coordinators
         checks.check_env_options(env_options)
         self._config = WorkerConfig(
             id=travelling(id),
@@ -195,6 +206,7 @@ class RolloutCoordinator(Generic[Rollout]):
             config,
             self.num_workers,
             make_policy,
+            num_coordinators=self._num_coordinators,
             ray_address=ray_address,
             bundles=self._bundles,
             inference=inference,
@@ -357,7 +369,8 @@ class RolloutCoordinator(Generic[Rollout]):
           num_workers: 1 to placement.max_workers.
         Raises:
           SpecError: num_workers is out of range.
-          ProtocolError: after `drain`, or there were no workers to begin with.
+          ProtocolError: after `drain`, or there were no workers to begin with, or there are several
+            coordinators.
           ClosedError: the coordinator was closed.
         """
         if not 1 <= num_workers <= max(1, self._bundles.count):
@@ -411,6 +424,10 @@ class RolloutCoordinator(Generic[Rollout]):
           over_max_policy_lag   {"env_steps", "fragments"} delivered although above the limit
           workers         one dict per worker: worker_id, incarnation, state, pid, host, in_flight,
                           fragments, env_steps, recent_failures, last_error
+          coordinators    with several, one dict per coordinator, as of workers, but that it has
+                          "coordinator" and "life" in place of the first two. Each is asked what
+                          its workers do; of one that does not answer within 2 s the last answer
+                          counts
 
         Reasons of `discarded`:
           closed          queued when the coordinator was closed
@@ -421,6 +438,9 @@ class RolloutCoordinator(Generic[Rollout]):
           worker_died     the process or its node ended
           worker_error    the policy or anything else raised
           env_error       an environment raised EnvError
+          coordinator_died, no_worker_left   one of several coordinators ended, or was left without
+                          workers; what failed in its share, and was asked for there once more, also
+                          counts under the workers' reasons, and as requested again
           hung            faults.hang_timeout_s was over
           start_timeout   faults.start_timeout_s was over
           protocol        a worker broke its numbering

@@ -10,8 +10,9 @@ import threading
 import time
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from rollouts.errors import ProtocolError
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.fleet_thread import ABANDONED_TIMEOUT_S, FleetThread
@@ -21,7 +22,10 @@ from rollouts.workers.on_ray.hand_over import HandOver, check_learner, check_rel
 from rollouts.workers.on_ray.inference import InferenceServer
 from rollouts.workers.on_ray.learner_weights import LearnerWeights, read_learners
 from rollouts.workers.on_ray.ray_session import RaySession, check_connected
+from rollouts.workers.on_ray.shares import Shares
 from rollouts.workers.options import Inference
+from rollouts.workers.share import driver_rules
+from rollouts.workers.slot import Launch
 from rollouts.workers.tensor_transport import lends_memory
 from rollouts.workers.weight_transport import WeightTransport
 from rollouts.workers.weights import TakeSnapshots, WeightStore
@@ -40,6 +44,7 @@ class RayRunner(FleetThread):
         num_workers: int,
         make_policy: MakePolicy,
         *,
+        num_coordinators: int = 1,
         ray_address: str | None,
         bundles: Bundles,
         inference: Inference | None,
@@ -53,6 +58,7 @@ class RayRunner(FleetThread):
           config: The config of every worker, but for worker_id and incarnation.
           num_workers: The number of workers to begin with.
           make_policy: Called in the inference server if there is one, else in each worker.
+          num_coordinators: Above 1 as many actors have a share of the workers each; see `share.py`.
           ray_address: See `RaySession`.
           bundles: Resources of all workers that there may ever be.
           inference: Settings of the server that acts for all workers; None for none.
@@ -69,6 +75,7 @@ class RayRunner(FleetThread):
             way = self._tensor_transport
         self._learner_weights = LearnerWeights(weight_transport, way, weights)
         self._server: InferenceServer | None = None
+        self._shares: Shares | None = None
         _wait_for_ending()
         self._session = RaySession(
             ray_address,
@@ -88,8 +95,13 @@ class RayRunner(FleetThread):
                 )
                 make_policy = self._server.make_remote_policy
             launch = self._session.launcher(make_policy, transport, self._learner_weights.transport)
+            num_slots, start = num_workers, cast(Launch, launch)
+            if num_coordinators > 1:
+                self._shares = Shares(launch, rules, num_workers, num_coordinators, weights)
+                num_slots, start = num_coordinators, self._shares.launch
+                rules = driver_rules(rules, num_workers)
             super().__init__(
-                config, num_workers, launch, weights=weights, rules=rules, check=check_connected
+                config, num_slots, start, weights=weights, rules=rules, check=check_connected
             )
         except BaseException:
             self._close_ray()
@@ -122,6 +134,22 @@ class RayRunner(FleetThread):
                 lambda handle: HandOver(handle, learner, copies=copies), timeout_s
             )
         return [handle]
+
+    def stats(self) -> dict[str, Any]:
+        """Returns this part of `RolloutCoordinator.stats`; asks each coordinator for its own."""
+        if self._shares is None:
+            return super().stats()
+        self._shares.ask_all()
+        return self._shares.reports.stats(super().stats())
+
+    def scale_to(self, num_workers: int) -> None:
+        """See `RolloutCoordinator.scale_to`."""
+        if self._shares is not None:
+            raise ProtocolError(
+                "scale_to() with num_coordinators above 1: shares of the workers do not change; "
+                "leave num_coordinators out, or make another RolloutCoordinator"
+            )
+        super().scale_to(num_workers)
 
     def close(self) -> None:
         """Ends the workers and the inference server, and Ray if it was started here. Idempotent."""

@@ -7,11 +7,13 @@ Imported only when there are workers to start, so that `num_workers=0` needs no 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ray as _typed_ray
@@ -103,7 +105,7 @@ class RaySession:
         make_policy: MakePolicy,
         transport: str | None = None,
         weights_transport: str | None = None,
-    ) -> Callable[[WorkerConfig], ActorHandle]:
+    ) -> WorkerLauncher:
         """Returns a function that starts one actor; it does not wait for it.
 
         Args:
@@ -113,27 +115,14 @@ class RaySession:
         Raises:
           Exception: make_policy cannot be pickled.
         """
-        # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
-        options = self._bundles.actor_options()
-        has_transport = not (transport is None and weights_transport is None)
-        if has_transport:
-            options["enable_tensor_transport"] = True
-        actor_class = ray.remote(**options, max_restarts=0, max_task_retries=0)(
-            _make_host_class((transport,) if transport else (), has_transport)
+        return WorkerLauncher(
+            options=self._bundles.actor_options(),
+            group=self._group,
+            recipe=ray.cloudpickle.dumps({"make_policy": make_policy, "owns_process": True}),
+            sys_path=own_path(),
+            transport=transport,
+            has_transport=not (transport is None and weights_transport is None),
         )
-        recipe = ray.cloudpickle.dumps({"make_policy": make_policy, "owns_process": True})
-        sys_path = [os.path.abspath(entry) for entry in sys.path]
-
-        def launch(config: WorkerConfig) -> ActorHandle:
-            pickled = ray.cloudpickle.dumps(config)
-            with connected():
-                actor = actor_class.options(**self.place(config.worker_id))
-                started = actor.remote(sys_path, make_check(), recipe, pickled)
-                if transport is None:
-                    return ActorHandle(started)
-                return DirectHandle(started, transport)
-
-        return launch
 
     def place(self, index: int) -> dict[str, Any]:
         """Returns the options of one actor: its bundle, where there is a placement group."""
@@ -149,6 +138,57 @@ class RaySession:
         if shared is not None:
             shared.ask(-self._num_cpus)
             shared.leave()
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerLauncher:
+    """Starts workers, from any process of the job; pickles.
+
+    Attributes:
+      options: Ray's options of every actor.
+      group: Placement group of the workers, one bundle each; None where there is none.
+      recipe: Pickled arguments of `RolloutWorker`.
+      sys_path: The path of the driver's process.
+      transport: Ray's name of how tensors leave the actor; None for the object store.
+      has_transport: Whether tensors also leave or enter it in other ways than by the store.
+    """
+
+    options: Mapping[str, Any]
+    group: PlacementGroup | None
+    recipe: bytes
+    sys_path: Sequence[str]
+    transport: str | None
+    has_transport: bool
+
+    def __call__(self, config: WorkerConfig) -> ActorHandle:
+        """Starts a worker; does not wait for it."""
+        pickled = ray.cloudpickle.dumps(config)
+        with connected():
+            place = {} if self.group is None else self.group.options(config.worker_id)
+            actor = self._actor_class.options(**place)
+            started = actor.remote([*self.sys_path], make_check(), self.recipe, pickled)
+            if self.transport is None:
+                return ActorHandle(started)
+            return DirectHandle(started, self.transport)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # each process makes the class anew
+        return {name: value for name, value in vars(self).items() if name != "_actor_class"}
+
+    @functools.cached_property
+    def _actor_class(self) -> Any:
+        options = dict(self.options)
+        if self.has_transport:
+            options["enable_tensor_transport"] = True
+        # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
+        return ray.remote(**options, max_restarts=0, max_task_retries=0)(
+            _make_host_class((self.transport,) if self.transport else (), self.has_transport)
+        )
+
+
+def own_path() -> list[str]:
+    """Returns this process's sys.path, which actors take over."""
+    return [os.path.abspath(entry) for entry in sys.path]
 
 
 class RemotePayload:
@@ -209,7 +249,7 @@ class ActorHandle:
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
         with connected():
-            return as_future(self._actor.start.remote(), convert=_started)
+            return as_future(self._actor.start.remote(), convert=as_started)
 
     def collect(
         self, offer: WeightOffer, num_fragments: int
@@ -341,7 +381,7 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
     return RolloutWorkerHost
 
 
-def _started(answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
+def as_started(answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
     """Reads a worker's first answer: a sentence comes from one of another release."""
     if isinstance(answer, str):
         return WorkerFailure(message=answer, traceback=answer)

@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Coordinators as actors of Ray, each with a share of the workers: the driver's end, and the actor.
+
+Workers belong to the coordinator that started them: Ray ends them with it, and the next life of the
+coordinator starts others. Fragments belong to it, too: of those that it had answered, and nobody
+had fetched, the references lead nowhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import ray as _typed_ray
+
+from rollouts.errors import WorkerError
+from rollouts.support.same_release import make_check
+from rollouts.workers.fleet import FleetRules
+from rollouts.workers.offers import WeightOffer
+from rollouts.workers.on_ray.futures import as_future
+from rollouts.workers.on_ray.ray_session import (
+    RemotePayload,
+    WorkerLauncher,
+    as_started,
+    check_connected,
+    connected,
+    own_path,
+)
+from rollouts.workers.share import WorkerShare, share_config, share_rules, share_size
+from rollouts.workers.share_reports import ShareReports
+from rollouts.workers.slot import Answers, CoordinatorDied
+from rollouts.workers.weights import WeightStore
+from rollouts.workers.worker import WorkerInfo
+from rollouts.workers.worker_config import WorkerConfig
+from rollouts.workers.worker_failure import WorkerFailure
+
+# ray annotates only half of what it exports
+ray: Any = _typed_ray
+
+# what coordinators may take to say what has happened; of others the last report counts
+_REPORT_S = 2.0
+
+
+class Shares:
+    """Launches coordinators, and keeps what they report. Thread-safe.
+
+    Attributes:
+      reports: What they said so far.
+    """
+
+    def __init__(
+        self,
+        launch: WorkerLauncher,
+        rules: FleetRules,
+        num_workers: int,
+        num_coordinators: int,
+        weights: WeightStore,
+    ) -> None:
+        """Makes none yet.
+
+        Args:
+          launch: Starts a worker, in a coordinator's process.
+          rules: Those of a fleet of all workers.
+          num_workers: Workers of all together.
+          num_coordinators: Coordinators that have an equal share each.
+          weights: Learns the policies that the workers have.
+        """
+        self.reports = ShareReports(num_workers, num_coordinators)
+        self._num_workers, self._num_coordinators = num_workers, num_coordinators
+        self._weights = weights
+        self._recipe = (launch, share_rules(rules, num_coordinators))
+        self._lock = threading.Lock()
+        self._newest: dict[int, ShareHandle] = {}
+        # coordinators compute no environments; they start on different nodes where there are some
+        self._actor_class = ray.remote(
+            num_cpus=0, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+        )(_make_host_class())
+
+    def launch(self, config: WorkerConfig) -> ShareHandle:
+        """Starts the life `config.incarnation` of the coordinator `config.worker_id`."""
+        number = config.worker_id
+        size = share_size(self._num_workers, self._num_coordinators, number)
+        recipe = ray.cloudpickle.dumps((share_config(config), size, *self._recipe))
+        with connected():
+            actor = self._actor_class.remote(own_path(), make_check(), recipe)
+        handle = ShareHandle(actor, config, self)
+        with self._lock:
+            self._newest[number] = handle
+        return handle
+
+    def note(self, config: WorkerConfig, report: dict[str, Any]) -> None:
+        """Keeps what a coordinator reported."""
+        self.reports.note(config.worker_id, config.incarnation, report)
+        if report["policies"] is not None:
+            self._weights.learn_policies(report["policies"])
+
+    def ask_all(self) -> None:
+        """Asks each coordinator that has started for a report; waits `_REPORT_S` at most."""
+        with self._lock:
+            handles = [handle for handle in self._newest.values() if handle.has_started]
+        if not handles:
+            return
+        # without Ray, as after `close`, the last reports count
+        with contextlib.suppress(WorkerError):
+            with connected():
+                refs = {handle.report(): handle for handle in handles}
+            answered, _ = ray.wait([*refs], num_returns=len(refs), timeout=_REPORT_S)
+            for ref in answered:
+                with contextlib.suppress(ray.exceptions.RayError):
+                    self.note(refs[ref].config, ray.get(ref))
+
+
+class ShareHandle:
+    """The driver's end of one life of a coordinator. No method blocks."""
+
+    def __init__(self, actor: Any, config: WorkerConfig, shares: Shares) -> None:
+        self.config = config
+        self._actor, self._shares = actor, shares
+        self.has_started = False
+        self._offered = 0  # the version that it was offered last
+        self._num_calls = 0
+
+    def start(self) -> Future[WorkerInfo | WorkerFailure]:
+        """Makes it launch its workers; does not wait for them."""
+
+        def read(answer: Any) -> WorkerInfo | WorkerFailure:
+            started = as_started(answer)
+            self.has_started = isinstance(started, WorkerInfo)
+            return started
+
+        with connected():
+            return as_future(self._actor.start.remote(), _as_death, read)
+
+    def collect(
+        self, offer: WeightOffer, num_fragments: int
+    ) -> tuple[Future[Answers], Sequence[RemotePayload]]:
+        """Asks for fragments of any of its workers; payloads refer to them once it answers."""
+        payloads = [RemotePayload(None) for _ in range(num_fragments)]
+        news = (offer,) if offer.version > self._offered else ()
+        number, self._num_calls = self._num_calls, self._num_calls + 1
+        with connected():
+            ref = self._actor.collect.remote(number, num_fragments, *news)
+            self._offered = offer.version
+
+            def read(answer: Any) -> Answers:
+                pairs, failure, report = answer
+                if report is not None:
+                    self._shares.note(self.config, report)
+                for payload, (_, arrays) in zip(payloads, pairs, strict=False):
+                    payload.ref = arrays
+                return (*(info for info, _ in pairs), *([] if failure is None else [failure]))
+
+            return as_future(ref, _as_death, read), payloads
+
+    def report(self) -> Any:
+        """Returns Ray's reference to a report. To be called inside `connected`."""
+        return self._actor.report.remote()
+
+    def kill(self) -> None:
+        """Ends its process; Ray then ends its workers."""
+        with contextlib.suppress(Exception), connected():
+            ray.kill(self._actor, no_restart=True)
+
+
+def _as_death(error: BaseException) -> BaseException:
+    return CoordinatorDied(f"{type(error).__name__}: {error}")
+
+
+def _make_host_class() -> type:
+    """Makes the actor class around WorkerShare; it is local as the workers' own is."""
+
+    class CoordinatorHost:
+        def __init__(self, sys_path: list[str], check: Any, recipe: bytes) -> None:
+            import sys
+
+            sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
+            self._recipe = recipe
+            self._share: Any = None
+            self._refusal = check()
+
+        async def start(self) -> Any:
+            # nothing of the driver's is read, and nothing of ours is sent
+            if self._refusal is not None:
+                return self._refusal
+
+            from rollouts.workers.on_ray.shares import build_share, describe
+            from rollouts.workers.worker_failure import guarded
+
+            def start() -> Any:
+                self._share = build_share(self._recipe)
+                return describe()
+
+            return guarded(start)
+
+        async def collect(self, number: int, num_fragments: int, offer: Any = None) -> Any:
+            import asyncio
+
+            asked = self._share.ask(number, num_fragments, offer)
+            answer = await asyncio.wrap_future(asked)
+            pairs = [(handle.info, handle.fetch.ref) for handle in answer.handles]
+            return pairs, answer.failure, self._share.take_news()
+
+        async def report(self) -> Any:
+            return self._share.report()
+
+    return CoordinatorHost
+
+
+def build_share(recipe: bytes) -> WorkerShare:
+    """Makes a coordinator of what `Shares.launch` pickled: launches its workers."""
+    config, num_workers, launch, rules = ray.cloudpickle.loads(recipe)
+    return WorkerShare(config, num_workers, launch, rules=rules, check=check_connected)
+
+
+def describe() -> WorkerInfo:
+    """Says where this coordinator lives."""
+    return WorkerInfo(pid=os.getpid(), host=socket.gethostname(), policies=())

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ShareReports: what coordinators said of their shares, and the one account of them all."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rollouts.workers.share import INCARNATIONS_PER_LIFE, share_size
+
+_ACCOUNTS = ("env_steps", "fragments")
+
+
+class ShareReports:
+    """The newest report of each life of each coordinator. Thread-safe.
+
+    What failed in a share, and was asked for again there, is counted as requested once more, so
+    that the account balances. What a coordinator did not report before it died is part of what its
+    open calls were to bring: that is counted as interrupted.
+    """
+
+    def __init__(self, num_workers: int, num_coordinators: int) -> None:
+        """Begins without reports."""
+        self._num_workers, self._num_coordinators = num_workers, num_coordinators
+        self._lock = threading.Lock()
+        # by coordinator and life; of former lives without the rows of their workers
+        self._reports: dict[tuple[int, int], Mapping[str, Any]] = {}
+
+    def note(self, coordinator: int, life: int, report: Mapping[str, Any]) -> None:
+        """Keeps a report, unless there is a later one of that life."""
+        with self._lock:
+            kept = self._reports.get((coordinator, life))
+            if kept is None or kept["number"] < report["number"]:
+                self._reports[coordinator, life] = report
+            former = self._reports.get((coordinator, life - 1))
+            if former is not None and former["workers"]:
+                self._reports[coordinator, life - 1] = {**former, "workers": []}
+
+    def stats(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the stats of all: the driver's own, whose "workers" are coordinators, and these.
+
+        Returns:
+          As `RolloutCoordinator.stats` says; "coordinators" has a row for each.
+        """
+        with self._lock:
+            reports, lives = [*self._reports.values()], dict(self._reports)
+        lost = {name: _sum(report[name]["discarded"] for report in reports) for name in _ACCOUNTS}
+        interrupted = _sum(report["fragments"]["interrupted"] for report in reports)
+        total = {name: _with_lost(own[name], lost[name]) for name in _ACCOUNTS}
+        total["fragments"]["requested"] += lost["fragments"].total() + interrupted.total()
+        total["fragments"]["interrupted"] = dict(
+            interrupted + Counter(own["fragments"]["interrupted"])
+        )
+        coordinators = [_row(slot) for slot in own["workers"]]
+        return {
+            **own,
+            **total,
+            "calls": sum(report["calls"] for report in reports),
+            "restarts": own["restarts"] + sum(report["restarts"] for report in reports),
+            "failures": dict(
+                _sum(report["failures"] for report in reports) + Counter(own["failures"])
+            ),
+            "workers_wait_s": sum(report["workers_wait_s"] for report in reports),
+            "workers": self._workers(coordinators, lives),
+            "coordinators": coordinators,
+        }
+
+    def _workers(
+        self,
+        coordinators: Sequence[Mapping[str, Any]],
+        reports: Mapping[tuple[int, int], Mapping[str, Any]],
+    ) -> list[dict[str, Any]]:
+        """Returns a row for each worker; without a report, that of one which is not there yet."""
+        rows = []
+        for coordinator in coordinators:
+            number, life = coordinator["coordinator"], coordinator["life"]
+            report = reports.get((number, life))
+            is_there = coordinator["state"] in ("running", "draining")
+            for index in range(share_size(self._num_workers, self._num_coordinators, number)):
+                if report is not None and is_there:
+                    rows.append(report["workers"][index])
+                else:
+                    worker_id = number + index * self._num_coordinators
+                    rows.append(_row_of_nobody(worker_id, coordinator))
+        return sorted(rows, key=lambda row: int(row["worker_id"]))
+
+
+def _sum(counts: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
+
+
+def _with_lost(account: Mapping[str, Any], lost: Counter[str]) -> dict[str, Any]:
+    return {
+        **account,
+        "produced": account["produced"] + lost.total(),
+        "discarded": dict(lost + Counter(account["discarded"])),
+    }
+
+
+def _row(slot: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes a coordinator's row of that of its slot."""
+    rest = {name: slot[name] for name in slot if name not in ("worker_id", "incarnation")}
+    return {"coordinator": slot["worker_id"], "life": slot["incarnation"], **rest}
+
+
+def _row_of_nobody(worker_id: int, coordinator: Mapping[str, Any]) -> dict[str, Any]:
+    """Makes the row of a worker whose coordinator is not there, or has not said anything yet."""
+    state = coordinator["state"]
+    return {
+        "worker_id": worker_id,
+        "incarnation": coordinator["life"] * INCARNATIONS_PER_LIFE,
+        "state": "starting" if state == "running" else state,
+        "pid": None,
+        "host": None,
+        "in_flight": 0,
+        "fragments": 0,
+        "env_steps": 0,
+        "recent_failures": 0,
+        "last_error": coordinator["last_error"],
+    }

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several coordinators under one face: with real workers, of which some die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import psutil
+import pytest
+from counter_world import StepChecker, assert_balanced, assert_exactly_once, wait_until, weights
+
+from rollouts import RolloutCoordinator
+from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.workers import FaultPolicy, Fragment, Placement, QueueLimits
+from rollouts.workers.share import INCARNATIONS_PER_LIFE
+
+pytest.importorskip("ray")
+
+pytestmark = pytest.mark.system
+
+Start = Callable[..., RolloutCoordinator]
+PLACE = Placement(num_cpus=0.25)
+
+
+def take_until_all_work(coordinator: RolloutCoordinator) -> list[Fragment]:
+    """Takes fragments until there is one of each worker."""
+    taken = coordinator.get_fragments(1, timeout_s=300)
+    while {one.worker_id for one in taken} != set(range(coordinator.num_workers)):
+        taken += coordinator.get_fragments(1, timeout_s=300)
+    return taken
+
+
+def test_workers_of_several_coordinators_are_one_stream_with_one_account(counters: Start) -> None:
+    coordinator = counters(
+        num_workers=5,
+        num_coordinators=2,
+        placement=PLACE,
+        queue=QueueLimits(max_queued_fragments=10),
+    )
+    coordinator.publish_weights(weights())
+    fragments = take_until_all_work(coordinator)
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    assert stats["fragments"]["delivered"] == len(fragments)
+    assert not stats["fragments"]["interrupted"]
+    assert [row["worker_id"] for row in stats["workers"]] == list(range(5))
+    assert {row["state"] for row in stats["workers"]} == {"running"}
+    pids = {row["pid"] for row in (*stats["workers"], *stats["coordinators"])}
+    assert len(pids) == 7 and os.getpid() not in pids
+    assert [row["coordinator"] for row in stats["coordinators"]] == [0, 1]
+    assert sum(row["fragments"] for row in stats["coordinators"]) >= len(fragments)
+    # no more are on their way than of one coordinator
+    assert stats["outstanding_limit"] == 10
+    with pytest.raises(ProtocolError, match="num_coordinators"):
+        coordinator.scale_to(4)
+    coordinator.drain(timeout_s=300)
+    fragments += coordinator.get_fragments(coordinator.stats()["fragments"]["queued"])
+    # as of one coordinator: env_ids and seeds follow the worker's number alone
+    assert_exactly_once(fragments)
+    assert_balanced(coordinator.stats())
+    with pytest.raises(ClosedError, match="drained"):
+        coordinator.get(1)
+
+
+def test_a_coordinator_that_is_killed_comes_again_with_other_workers(counters: Start) -> None:
+    coordinator = counters(num_workers=4, num_coordinators=2, placement=PLACE)
+    coordinator.publish_weights(weights())
+    checker = StepChecker()
+    checker.add(*take_until_all_work(coordinator))
+    stats = coordinator.stats()
+    victim = stats["coordinators"][1]
+    # workers 1 and 3 are its own
+    pids = [row["pid"] for row in stats["workers"] if row["worker_id"] % 2]
+    os.kill(victim["pid"], signal.SIGKILL)
+
+    def has_come_again() -> bool:
+        checker.add(*coordinator.get_fragments(2, timeout_s=300))
+        rows = coordinator.stats()["workers"][1::2]
+        return all(row["incarnation"] == INCARNATIONS_PER_LIFE for row in rows) and all(
+            row["fragments"] > 2 for row in rows
+        )
+
+    wait_until(has_come_again)
+    # Ray ends the actors of a process that died
+    wait_until(lambda: not any(map(psutil.pid_exists, pids)))
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    assert stats["failures"] == {"coordinator_died": 1}
+    assert [row["life"] for row in stats["coordinators"]] == [0, 1]
+    assert [row["incarnation"] for row in stats["workers"][::2]] == [0, 0]
+    assert stats["env_steps"]["delivered"] == checker.num_steps
+    # what came, and cannot be fetched any more, is counted
+    assert checker.num_missing == 0
+    assert set(stats["fragments"]["discarded"]) <= {"lost", "coordinator_died"}
+
+
+def test_a_worker_that_is_killed_is_replaced_by_its_own_coordinator(counters: Start) -> None:
+    coordinator = counters(num_workers=4, num_coordinators=2, placement=PLACE)
+    coordinator.publish_weights(weights())
+    checker = StepChecker()
+    checker.add(*take_until_all_work(coordinator))
+    victim = coordinator.stats()["workers"][3]
+    os.kill(victim["pid"], signal.SIGKILL)
+
+    def is_replaced() -> bool:
+        checker.add(*coordinator.get_fragments(2, timeout_s=300))
+        return bool(coordinator.stats()["workers"][3]["fragments"] > victim["fragments"] + 4)
+
+    wait_until(is_replaced)
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    assert stats["workers"][3]["incarnation"] == 1
+    assert stats["failures"] == {"worker_died": 1} and stats["restarts"] == 1
+    assert stats["fragments"]["interrupted"]["worker_died"] >= 1
+    assert [row["life"] for row in stats["coordinators"]] == [0, 0]
+    assert stats["env_steps"]["delivered"] == checker.num_steps
+
+
+def test_each_batch_has_the_newest_weights_where_workers_are_synchronous(counters: Start) -> None:
+    coordinator = counters(
+        num_workers=4, num_coordinators=2, placement=PLACE, sync_mode="synchronous"
+    )
+    for _ in range(4):
+        version = coordinator.publish_weights(weights())
+        fragments = coordinator.get_fragments(8, timeout_s=300)
+        assert {one.min_policy_version for one in fragments} == {version}
+    stats = coordinator.stats()
+    assert stats["policy_lag"] == {"min": 0, "mean": 0.0, "max": 0}
+    assert stats["fragments"]["in_flight"] == stats["fragments"]["queued"] == 0
+
+
+def test_workers_that_always_fail_end_with_their_own_errors(counters: Start) -> None:
+    coordinator = counters(
+        num_workers=2,
+        num_coordinators=2,
+        placement=PLACE,
+        faults=FaultPolicy(max_restarts=0),
+        env_options={"fail": (range(10), 1)},
+    )
+    coordinator.publish_weights(weights())
+    with pytest.raises(WorkerError, match="no coordinator is left") as caught:
+        for _ in range(10):
+            coordinator.get_fragments(1, timeout_s=300)
+    assert "no worker is left" in str(caught.value)
+    assert "the counter broke" in str(caught.value)
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    # the fragment before the error came of each worker
+    assert stats["fragments"]["delivered"] == 2
+    assert stats["failures"] == {"worker_error": 2, "no_worker_left": 2}
+    assert stats["restarts"] == 0
+
+
+def test_small_fragments_share_calls_of_workers_too(counters: Start) -> None:
+    coordinator = counters(
+        num_workers=2,
+        num_coordinators=2,
+        placement=PLACE,
+        queue=QueueLimits(max_queued_fragments=64),
+    )
+    coordinator.publish_weights(weights())
+    checker = StepChecker()
+    for _ in range(12):
+        checker.add(*coordinator.get_fragments(32, timeout_s=300))
+        coordinator.publish_weights(weights())
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    assert checker.num_missing == 0
+    assert stats["calls"] < stats["fragments"]["produced"]
