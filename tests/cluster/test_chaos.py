@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import environ_with_path
@@ -23,11 +24,12 @@ SCRIPT = Path(__file__).parents[1] / "helpers" / "chaos.py"
 SETUP_LIMIT_S = 1800
 
 
-def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None:
+def live_through(*options: str) -> dict[str, Any]:
+    """Runs chaos.py; returns its summary."""
     pytest.importorskip("ray")
     seconds = float(os.environ.get("ROLLOUTS_CHAOS_S", "10"))
     result = subprocess.run(
-        [sys.executable, str(SCRIPT), "--seconds", str(seconds)],
+        [sys.executable, str(SCRIPT), "--seconds", str(seconds), *options],
         env=environ_with_path(),
         capture_output=True,
         text=True,
@@ -35,9 +37,22 @@ def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None
         check=False,
     )
     assert result.returncode == 0, result.stdout + result.stderr
-    summary = json.loads(result.stdout.splitlines()[-1])
+    summary: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
+    assert summary["env_steps"]["delivered"] > 0
+    return summary
+
+
+def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None:
+    summary = live_through()
     assert summary["kills"]["node"] >= 1
     assert summary["kills"]["worker"] >= 1
     # no worker is killed twice; what a node's loss costs depends on which workers it had
     assert summary["restarts"] >= summary["kills"]["worker"]
-    assert summary["env_steps"]["delivered"] > 0
+
+
+def test_coordinators_are_killed_too_and_no_step_is_lost_uncounted_or_comes_twice() -> None:
+    summary = live_through("--num-coordinators", "2")
+    assert summary["kills"]["node"] >= 1
+    assert summary["kills"]["worker"] >= 1
+    assert summary["kills"]["coordinator"] >= 1
+    assert summary["failures"]["coordinator_died"] >= summary["kills"]["coordinator"]

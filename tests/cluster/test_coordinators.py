@@ -6,13 +6,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from counter_world import StepChecker, assert_balanced, assert_exactly_once, wait_until, weights
 
-from rollouts import RolloutCoordinator
+from rollouts import FragmentInbox, RolloutCoordinator
+from rollouts.bench.random_policy import make_random_policy
 from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.run_log.log_writer import parts_in
 from rollouts.workers import FaultPolicy, Fragment, Placement, QueueLimits
 from rollouts.workers.share import INCARNATIONS_PER_LIFE
 
@@ -151,6 +156,55 @@ def test_workers_that_always_fail_end_with_their_own_errors(counters: Start) -> 
     assert stats["fragments"]["delivered"] == 2
     assert stats["failures"] == {"worker_error": 2, "no_worker_left": 2}
     assert stats["restarts"] == 0
+
+
+def test_fragments_go_on_to_a_learners_actor_and_weights_come_from_it(counters: Start) -> None:
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Learner(FragmentInbox):
+        def __init__(self, of_actor: Any) -> None:
+            super().__init__()
+            self._of_actor = of_actor
+
+        def weights(self) -> Any:
+            return self._of_actor
+
+        def offsets(self) -> list[int]:
+            batch = self.take().batch
+            return sorted({*(batch.action - batch.obs[..., 4] % 7).ravel().tolist()})
+
+    coordinator = counters(num_workers=2, num_coordinators=2, placement=PLACE)
+    learner = Learner.remote(weights(offset=3))
+    assert coordinator.publish_from(learner) == 1
+    info = coordinator.hand_over(learner, timeout_s=300)
+    # the weights came to the worker, and its arrays to the learner, past this process
+    assert ray.get(learner.offsets.remote(), timeout=300) == [3]
+    assert info.num_steps == 24
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    assert stats["fragments"]["delivered"] == 1
+
+
+def test_workers_of_each_life_have_a_log_of_their_own(tmp_path: Path, ray_session: Any) -> None:
+    with RolloutCoordinator(
+        "CartPole-v1",
+        make_random_policy,
+        num_workers=2,
+        num_coordinators=2,
+        num_envs_per_worker=2,
+        rollout_length=4,
+        placement=PLACE,
+        record=tmp_path,
+    ) as coordinator:
+        coordinator.publish_weights({"w": np.zeros(1)})
+        fragments = take_until_all_work(coordinator)
+        os.kill(coordinator.stats()["coordinators"][1]["pid"], signal.SIGKILL)
+        while fragments[-1].incarnation != INCARNATIONS_PER_LIFE:
+            fragments += coordinator.get_fragments(1, timeout_s=300)
+    lives = {(one.worker_id, one.incarnation) for one in fragments}
+    assert lives == {(0, 0), (1, 0), (1, INCARNATIONS_PER_LIFE)}
+    assert lives <= {(worker, life) for worker, life, _ in parts_in(tmp_path)}
 
 
 def test_small_fragments_share_calls_of_workers_too(counters: Start) -> None:

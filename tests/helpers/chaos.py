@@ -4,7 +4,8 @@
     python tests/helpers/chaos.py --seconds 180 --seed 1
 
 4 workers on 3 nodes of one machine, with token authentication. Every few seconds a worker's process
-or a node's raylet is killed with SIGKILL; a lost node is replaced. The learner stalls now and then.
+or a node's raylet is killed with SIGKILL; a lost node is replaced. With --num-coordinators above 1
+coordinators are killed, too. The learner stalls now and then.
 Prints a JSON object of what happened; exits with an error if a step was lost from a delivered
 stretch, came twice, or was stitched to another life's, if the accounts do not balance to the step,
 if the driver's memory grows, or if delivered fragments stay in the object stores.
@@ -112,13 +113,20 @@ def kill_now_and_then(
 ) -> tuple[Counter[str], int]:
     """Kills something every 2 to 5 s; returns what, and by how many bytes this process grew."""
     dice, kills, killed = random.Random(seed), Counter(node=0, worker=0), set[Life]()
+    has_several = "coordinators" in coordinator.stats()
     start, settled = time.monotonic(), 0
     # on a slow machine the time may be over after the first node
-    while (passed := time.monotonic() - start) < seconds or not settled:
+    while (
+        (passed := time.monotonic() - start) < seconds
+        or not settled
+        or (has_several and not kills["coordinator"])
+    ):
         if learner.has_ended.wait(dice.uniform(2.0, 5.0)):
             break
-        # soon a node, so that the short form has one too
-        if kills["worker"] and (not kills["node"] or dice.random() < 0.25):
+        # soon one of each kind, so that the short form has them too
+        if has_several and kills["node"] and (not kills["coordinator"] or dice.random() < 0.25):
+            kills["coordinator"] += kill_coordinator(coordinator, dice)
+        elif kills["worker"] and (not kills["node"] or dice.random() < 0.25):
             world.kill_node(dice.randrange(len(world.nodes)))
             kills["node"] += 1
         elif (life := kill_worker(coordinator, dice, killed)) is not None:
@@ -194,7 +202,20 @@ def kill_worker(
     return life
 
 
-def run(seconds: float, seed: int) -> dict[str, Any]:
+def kill_coordinator(coordinator: RolloutCoordinator, dice: random.Random) -> int:
+    """Kills a coordinator's process; returns how many were there to be killed: 1 or 0."""
+    rows = coordinator.stats()["coordinators"]
+    pids = [row["pid"] for row in rows if row["state"] == "running" and row["pid"]]
+    if not pids:
+        return 0
+    try:
+        os.kill(dice.choice(pids), signal.SIGKILL)
+    except ProcessLookupError:
+        return 0  # its node was killed a moment ago
+    return 1
+
+
+def run(seconds: float, seed: int, num_coordinators: int = 1) -> dict[str, Any]:
     """Returns a summary; raises AssertionError if anything is wrong."""
     world = World(num_nodes=2)
     try:
@@ -202,6 +223,7 @@ def run(seconds: float, seed: int) -> dict[str, Any]:
             "Counter",
             make_policy,
             num_workers=NUM_WORKERS,
+            num_coordinators=num_coordinators,
             num_envs_per_worker=NUM_ENVS,
             rollout_length=LENGTH,
             env_options={"pad": PAD, "sleep_s": 0.001},
@@ -246,13 +268,14 @@ def check(stats: dict[str, Any], checker: StepChecker, kills: Counter[str]) -> N
     """Compares the coordinator's account with what really arrived."""
     assert_balanced(stats)
     fragments = stats["fragments"]
+    ended = {"coordinator_died"} if "coordinators" in stats else set[str]()
     assert stats["env_steps"]["delivered"] == checker.num_steps
     assert fragments["in_flight"] == fragments["queued"] == 0
-    # the only fragments that were complete and did not arrive died with their node
-    assert set(fragments["discarded"]) <= {"lost"}
+    # the only fragments that were complete and did not arrive died with their node or coordinator
+    assert set(fragments["discarded"]) <= {"lost"} | ended
     assert checker.num_missing <= fragments["discarded"].get("lost", 0)
     # a worker may see the store of a killed node break before it dies itself
-    reasons = {"worker_died"} | ({"worker_error"} if kills["node"] else set())
+    reasons = {"worker_died"} | ended | ({"worker_error"} if kills["node"] else set())
     assert set(fragments["interrupted"]) <= reasons, stats
     assert stats["failures"].get("worker_error", 0) <= NUM_WORKERS * kills["node"], stats
 
@@ -261,8 +284,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=180.0, help="how long to kill")
     parser.add_argument("--seed", type=int, default=0, help="of what is killed when")
+    parser.add_argument("--num-coordinators", type=int, default=1)
     args = parser.parse_args()
-    print(json.dumps(run(args.seconds, args.seed), default=lambda x: np.asarray(x).tolist()))
+    summary = run(args.seconds, args.seed, args.num_coordinators)
+    print(json.dumps(summary, default=lambda x: np.asarray(x).tolist()))
 
 
 if __name__ == "__main__":
