@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rollouts from many workers: what they do and when, whatever runs them.
+"""Rollouts from many workers: the rules of their work, which do not depend on Ray.
 
-Ray is in `on_ray`, and so is RolloutCoordinator.
+The folder `on_ray` has all that needs Ray, RolloutCoordinator among it.
 """
 
 from __future__ import annotations

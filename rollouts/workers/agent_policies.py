@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The policies of a worker, and which of them acts for which group of agents.
 
-One agent is the group `ONLY`, whose policy has that name.
+Where there is one agent, its group and its policy both have the name `ONLY`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Spaces(Protocol):
-    """The two spaces of a policy: an AgentGroup has them, and environments with one agent do."""
+    """The two spaces of a policy, as an AgentGroup or environments with one agent have them."""
 
     @property
     def single_observation_space(self) -> gymnasium.Space[Any]: ...
@@ -41,10 +41,10 @@ def groups_of(env: Any) -> Groups:
 
 
 def policy_names(groups: Groups, given: Mapping[str, str] | None) -> dict[str, str]:
-    """Returns group -> name of its policy; its own name where nothing is given.
+    """Returns group -> name of its policy; a group that `given` lacks has one of its own name.
 
     Raises:
-      SpecError: a group is unknown, or groups that share a policy have other spaces.
+      SpecError: a group is unknown, or groups that share a policy have different spaces.
     """
     given = given or {}
     unknown = [name for name in given if name not in groups]
@@ -97,7 +97,7 @@ def make_policies(
     policies: dict[str, Policy] = {}
     for name, spec in policy_specs(config, groups).items():
         policies[name] = make_policy(spec)
-        # one that everybody makes with the same seed would sample the same noise everywhere
+        # a make_policy that ignores spec.seed would give all workers the same noise
         reseed = getattr(policies[name], "seed", None)
         if callable(reseed):
             reseed(spec.seed)
@@ -111,10 +111,10 @@ def _own_seed(seed: int, name: str, number: int) -> int:
 
 
 def _share_noise(policy: Any, seed: int) -> None:
-    """Makes native code draw a torch policy's actions from `seed`, whatever `act` draws from.
+    """Sets the seed by which native code samples a torch policy's actions; `act` has its own.
 
-    Native noise is a function of the environment, too, so that environments draw the same ones in
-    whichever worker they are.
+    Native noise also depends on the env_id, so that an environment gets the same noise in any
+    worker.
     """
     if hasattr(policy, "noise_seed"):
         policy.noise_seed = seed

@@ -5,31 +5,31 @@ from __future__ import annotations
 
 import math
 
-# s of collecting that are worth a call, which costs the driver some 0.2 ms
+# s; a call that collects for so long is worth the 0.2 ms or so that it costs the driver
 WORTH_S = 0.02
 
-# calls of a coordinator among which its share of the fragments in flight is divided: while one is
-# answered the others keep its workers busy, and a fragment waits for at most a fourth of the share
+# calls among which a coordinator's share of the fragments in flight is divided: while one call is
+# answered the others keep the workers busy, and a fragment waits for a fourth of the share at most
 CALLS_PER_SHARE = 4
 
-# the mean time of a fragment is that of about so many
+# fragments over which their mean time is taken, about
 _MEMORY = 64
 
 
 class CallSize:
     """The number of fragments in a call, by the rule of `QueueLimits.max_fragments_per_call`.
 
-    Times of fragments are measured as they come, in the mean of all workers. A worker ends a call
-    that has lasted `WORTH_S`: what it had not begun was never asked for, so that neither a slow
-    worker nor slower fragments than before make long calls. Its first call is for one, and each may
-    be for twice as many as it completed in one before: a worker that dies again and again delivers
-    what it completes in between.
+    The mean time of a fragment is taken over all workers. A worker ends a call once it has lasted
+    `WORTH_S`, and fragments that it did not begin count as never requested: so neither a slow
+    worker nor fragments that become slower make long calls. A worker's first call is for one
+    fragment, and no call is for more than twice as many as it completed in an earlier one: so a
+    worker that dies again and again still delivers fragments in between.
 
-    With at most what a version takes in flight, about one version comes while a fragment is on its
-    way, not many.
+    At most as many fragments are in flight as the learner takes between two versions, so that only
+    about one version is published while a fragment is on its way.
 
-    A call waits until there is room for all of it, unless a learner waits for what is asked for by
-    nobody; what room is left then is filled at the next tick of the clock.
+    A call waits until there is room for all its fragments, unless a learner waits for fragments
+    that were not asked for yet. Room for less than a call is filled at the next tick of the clock.
     """
 
     def __init__(self, most: int) -> None:
@@ -45,7 +45,7 @@ class CallSize:
 
     @property
     def wanted(self) -> int:
-        """Fragments that are worth a call, whatever the learner takes."""
+        """Fragments that make a call worth its cost, however many the learner takes."""
         if self._most == 1 or not self._weight:
             return 1
         if self._mean_s * self._most <= WORTH_S:

@@ -62,7 +62,7 @@ def check_env_options(env_options: object) -> None:
 
 
 def check_inference(inference: Inference | None, collect: CollectOptions, num_workers: int) -> None:
-    """Raises SpecError where there is nobody to infer for, or for unknown spaces."""
+    """Raises SpecError where inference has no workers to serve, or comes with collect.outputs."""
     if inference is None:
         return
     if num_workers == 0:
@@ -80,7 +80,7 @@ def check_inference(inference: Inference | None, collect: CollectOptions, num_wo
 def check_coordinators(
     num_coordinators: int, num_workers: int, options: CoordinatorOptions
 ) -> None:
-    """Raises SpecError where several coordinators have too few workers, or cannot do something."""
+    """Raises SpecError where coordinators have too few workers, or an option is for one alone."""
     if num_coordinators == 1:
         return
     several = f"num_coordinators={num_coordinators}"
@@ -118,7 +118,7 @@ def check_coordinators(
 
 
 def check_joined(collect: CollectOptions) -> None:
-    """Raises ProtocolError where fragments are tensors, before one is taken."""
+    """Raises ProtocolError where fragments are tensors, which `get` does not join."""
     if collect.device is not None:
         raise ProtocolError(
             f"get() with collect.device={collect.device!r}: fragments are of tensors, which "
@@ -136,10 +136,10 @@ def check_gpu(options: CoordinatorOptions) -> None:
 
 
 def check_cell(config: WorkerConfig, num_workers: int, options: CoordinatorOptions) -> Cell:
-    """Raises SpecError where the environments do not have what is asked for, as far as it is known.
+    """Raises SpecError where an option needs what the environments are known to lack.
 
     Returns:
-      What is known of the environments here; of `make_env` the workers check the rest.
+      The facts about the environments that are known here; workers check the others of `make_env`.
     """
     collect = options.collect
     spec = _spec_of(config)
@@ -174,7 +174,7 @@ def log_of(record: object, collect: CollectOptions) -> RunLog | None:
     """Returns where workers record; None: nowhere.
 
     Raises:
-      SpecError: It is no folder, has a log already, or workers make collectors of their own.
+      SpecError: `record` is no folder, has a log already, or workers make their own collectors.
     """
     log = RunLog.of(record)
     if log is None:
@@ -194,7 +194,7 @@ def log_of(record: object, collect: CollectOptions) -> RunLog | None:
 
 
 def check_placement(placement: Placement, num_workers: int) -> None:
-    """Raises SpecError where the workers have no room; warns where they are on the same CPUs."""
+    """Raises SpecError where placement is not for so many workers; warns where they share CPUs."""
     max_workers = num_workers if placement.max_workers is None else placement.max_workers
     if max_workers < num_workers:
         raise SpecError(

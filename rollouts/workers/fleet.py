@@ -43,12 +43,12 @@ class FleetRules:
     faults: FaultPolicy = FaultPolicy()
     queue: QueueLimits = QueueLimits()
     lag: LagRule = LagRule()
-    payloads_in_workers: bool = False  # whether a worker that ends takes what is queued with it
-    # workers behind all slots together, where each slot has a coordinator with a share of them;
-    # None: each slot has a worker
+    payloads_in_workers: bool = False  # whether arrays of queued fragments end with their worker
+    # the number of all workers, where each slot has a coordinator with a share of them; None: each
+    # slot has a worker
     num_shared: int | None = None
-    on_demand: bool = False  # whether nothing is collected but what consumers wait for
-    id_step: int = 1  # from one worker's number to the next one's
+    on_demand: bool = False  # whether only as much is collected as consumers wait for
+    id_step: int = 1  # from one slot's worker_id to the next slot's
 
     @property
     def noun(self) -> str:
@@ -57,7 +57,7 @@ class FleetRules:
 
     @property
     def credits(self) -> int:
-        """Calls in flight of each slot."""
+        """The most calls of a slot in flight."""
         return self.queue.credits_per_worker if self.num_shared is None else CALLS_PER_SHARE
 
     @property
@@ -77,11 +77,12 @@ class Fleet:
     """Asks workers for fragments, takes them over, and replaces the workers that fail.
 
     Not thread-safe: the owner locks. `on_done` is called on any thread when a call ends; the owner
-    then calls `handle` with what it was given, in any order and as late as it likes.
+    then calls `handle` with the same arguments, in any order and at any later time.
 
     After every call, in fragments: requested = produced + in_flight + sum(interrupted by reason),
-    where `produced` is the queue's. A fragment counts as in flight until it was taken over. What a
-    worker did not begin, as its call had lasted long enough, counts as never requested.
+    where the queue counts `produced`. A fragment counts as in flight until it was taken over.
+    Fragments that a worker did not begin, because its call had lasted long enough, count as never
+    requested.
     """
 
     def __init__(
@@ -98,13 +99,13 @@ class Fleet:
         """Makes a fleet without workers: call `scale_to`.
 
         Args:
-          config: The config of the first worker in its first incarnation; those of others differ
-            in these two numbers alone.
+          config: The config of the first worker in its first incarnation; others differ from it
+            in worker_id and incarnation alone.
           launch: Starts one incarnation.
-          weights: Where the newest weights are; nothing is collected before the first.
-          queue: Where completed fragments go. The fleet sets its capacity.
+          weights: Source of the newest weights; nothing is collected before there are any.
+          queue: Gets the completed fragments. The fleet sets its capacity.
           rules: See FleetRules.
-          on_done: Told of every call that ended.
+          on_done: Called with every call that ended.
           clock: Returns seconds.
         """
         self._config = config
@@ -119,12 +120,12 @@ class Fleet:
         self._size = CallSize(rules.most_per_call)
         self._idle = WaitClock(clock)
         self._slots: list[Slot] = []
-        # counted over all slots, so that an event costs the same however many there are
+        # totals of all slots, so that the cost of an event does not depend on their number
         self._num_in_flight = 0  # fragments
         self._max_calls = 0  # num_workers * credits_per_worker, behind all slots
         self._idle_slots: set[Slot] = set()
         self._draining: dict[int, Slot] = {}
-        self._quiet_until = 0.0  # s, of the clock; no worker is late before
+        self._quiet_until = 0.0  # s, of the clock; no worker can be late before then
         self._is_draining = self._is_stopped = False
         self._num_requested = self._num_calls = self._restarts = 0
         self._interrupted: Counter[str] = Counter()
@@ -142,7 +143,7 @@ class Fleet:
         return self._failures.total()
 
     def handle(self, *ended: tuple[Slot, Future[Any]]) -> None:
-        """Takes over calls that ended, in this order; asks for others once, after all of them."""
+        """Takes over calls that ended, in the given order, and then asks for fragments once."""
         if self._is_stopped:
             return
         now, by_arrival = self._clock(), self._rules.queue.merge == "arrival"
@@ -156,7 +157,7 @@ class Fleet:
         self.make_calls()
 
     def look(self) -> None:
-        """Does whatever the time, the queue or new weights have made possible."""
+        """Finds late workers, drops stale fragments, asks for more, and stops workers with none."""
         if self._is_stopped:
             return
         if late := self._watch():
@@ -166,7 +167,7 @@ class Fleet:
         self._settle()
 
     def take_news(self) -> None:
-        """Drops what new weights have made stale, and asks for fragments."""
+        """Drops fragments that new weights have made stale, and asks for others."""
         if self._is_stopped:
             return
         self._queue.drop_stale()
@@ -184,7 +185,7 @@ class Fleet:
         self._pace.publish(self._queue.levels().num_taken)
 
     def submit(self) -> None:
-        """Asks for fragments as far as credit, room and the lag rule go."""
+        """Asks for as many fragments as credit, room and the lag rule allow."""
         self._submit()
         self._count_idle()
 
@@ -225,7 +226,7 @@ class Fleet:
                 config = replace(
                     first,
                     worker_id=first.worker_id + index * self._rules.id_step,
-                    # one less than its first incarnation, which _add counts up
+                    # one before the first incarnation: _start counts it up
                     incarnation=first.incarnation - 1,
                 )
                 self._slots.append(Slot(config, self._rules.noun))
@@ -239,14 +240,14 @@ class Fleet:
         self.look()
 
     def drain(self) -> None:
-        """Asks for nothing any more; once nothing is in flight, the queue raises ClosedError."""
+        """Asks for no more fragments; once none is in flight, the queue raises ClosedError."""
         self._is_draining = True
         for slot in self._slots:
             self._merge.forget(slot)
         self._settle()
 
     def stop(self) -> None:
-        """Kills all workers; what they completed is counted as discarded, the rest interrupted."""
+        """Kills all workers; completed fragments count as discarded, the others as interrupted."""
         self._is_stopped = True
         for slot in self._slots:
             self._abandon(slot, "closed")
@@ -261,7 +262,7 @@ class Fleet:
         stats["fragments"]["interrupted"] = dict(self._interrupted)
         return {
             **stats,
-            # what a `get` is fetching has made room, but is not gone yet
+            # fragments that a `get` is fetching have made room, but are not gone yet
             "outstanding_limit": self._limit(levels) + levels.held,
             "calls": self._num_calls,
             "restarts": self._restarts,
@@ -272,7 +273,7 @@ class Fleet:
         }
 
     def _call_size(self, limit: int, levels: QueueLevels) -> int:
-        """Returns how many fragments a call makes, where the limit is not reached before."""
+        """Returns how many fragments a call is for, where there is room for so many."""
         if self._rules.num_shared is not None:
             return share_of(limit, len(self._slots))
         per_version = self._pace.per_version(levels.num_taken)
@@ -290,7 +291,7 @@ class Fleet:
         )
 
     def _count_idle(self) -> None:
-        """Lets the clock run for each worker that could collect and was asked for nothing more."""
+        """Notes how many workers are idle now, whose seconds `_idle` counts."""
         self._idle.num_waiting = 0 if self._is_draining else len(self._idle_slots)
 
     def _note_idle(self, slot: Slot) -> None:
@@ -300,8 +301,8 @@ class Fleet:
     def _watch(self) -> list[Slot]:
         """Gives up workers that do not start or that hang; returns those that hang.
 
-        All are looked at when the first of them may be late. What is asked for meanwhile has a
-        deadline of its own that is later.
+        No worker is checked before the earliest deadline. Calls that are made in between have later
+        ones.
         """
         now, faults = self._clock(), self._rules.faults
         late: list[Slot] = []
@@ -318,7 +319,7 @@ class Fleet:
                 continue
             call = slot.hung_call(now, faults.hang_timeout_s)
             if call is not None and slot.handle is not None:
-                # what the worker completed before keeps its place, so only the call is condemned
+                # earlier calls of the worker keep their turn in the queue: only this one fails now
                 error = f"one fragment took longer than {faults.hang_timeout_s} s: killed as hung"
                 call.verdict = CallFailure("hung", error)
                 call.is_reported = True
@@ -330,7 +331,7 @@ class Fleet:
         return late
 
     def _harvest(self, slots: Sequence[Slot]) -> None:
-        """Takes over what was reported, each worker's in the order in which it was asked for."""
+        """Takes over reported calls, those of each worker in the order in which they were made."""
         # a fragment that is queued may make it another worker's turn
         while any([self._harvest_one(slot) for slot in slots]):
             pass
@@ -338,7 +339,7 @@ class Fleet:
     def _harvest_one(self, slot: Slot) -> bool:
         if slot.state == "starting":
             self._finish_start(slot)
-        # only what was reported: more would come before other workers' earlier fragments
+        # only a reported call: another one would overtake calls that other workers ended earlier
         if not slot.calls or not slot.calls[0].is_reported:
             return False
         call = slot.calls[0]
@@ -357,14 +358,14 @@ class Fleet:
     def _admit(
         self, slot: Slot, call: Call, handles: Sequence[FragmentHandle]
     ) -> CallFailure | None:
-        """Queues the fragments of a call; returns how they broke the worker's numbering, if so."""
+        """Queues the fragments of a call; returns a failure if their numbers are out of order."""
         broken: CallFailure | None = None
         for handle in handles:
             if broken is not None:
                 self._queue.refuse(handle, broken.reason)
             else:
                 try:
-                    # there is room: `submit` asked for no more
+                    # there is room: `submit` asks for no more fragments than fit
                     self._queue.admit(handle)
                 except ProtocolError as error:
                     broken = CallFailure("protocol", str(error))
@@ -377,7 +378,7 @@ class Fleet:
         return broken
 
     def _complete(self, slot: Slot, num_begun: int) -> None:
-        """Notes that all fragments of the oldest call that the worker began were taken over."""
+        """Ends the oldest call, whose fragments were all taken over as far as they were begun."""
         call = slot.calls.popleft()
         self._give_back(call.num_fragments - num_begun)
         slot.most_per_call = max(slot.most_per_call, 2 * num_begun)
@@ -389,7 +390,7 @@ class Fleet:
         self._num_requested -= num_fragments
 
     def _add(self, slot: Slot) -> None:
-        """Makes a worker wanted again; of one that is draining nothing is lost."""
+        """Makes a worker wanted again; one that is draining goes on with its calls."""
         if slot.state == "draining":
             self._run(slot)
         elif slot.state in ("stopped", "benched"):
@@ -409,7 +410,7 @@ class Fleet:
     def _start(self, slot: Slot) -> None:
         slot.config = replace(slot.config, incarnation=slot.config.incarnation + 1)
         slot.state = "starting"
-        # each of a coordinator's workers has a first fragment to make
+        # a coordinator's first call may bring a first fragment of every worker
         slot.most_per_call = 1 if self._rules.num_shared is None else self._rules.num_shared
         slot.start_deadline = self._clock() + self._rules.faults.start_timeout_s
         slot.handle = self._launch(slot.config)
@@ -429,7 +430,7 @@ class Fleet:
                 self._weights.learn_policies(result.policies)
 
     def _run(self, slot: Slot) -> None:
-        """Makes a worker that is there one that gets calls."""
+        """Marks a worker as running, so that it gets calls."""
         slot.state = "running"
         self._draining.pop(slot.config.worker_id, None)
         self._merge.may_ask(slot)
@@ -468,7 +469,7 @@ class Fleet:
         self._merge.forget(slot)
 
     def _abandon(self, slot: Slot, reason: str) -> None:
-        """Kills the worker's process and gives up its calls, each counted."""
+        """Kills the worker's process and gives up its calls, which are counted."""
         for call in slot.calls:
             self._give_up(call, reason)
         slot.calls.clear()
@@ -479,7 +480,7 @@ class Fleet:
         slot.handle = slot.starting = slot.info = None
 
     def _give_up(self, call: Call, reason: str) -> None:
-        """Counts what is left of a call: completed fragments as discarded, others interrupted."""
+        """Counts the rest of a call: completed fragments as discarded, others as interrupted."""
         handles, failure = call.outcome if call.is_over else CallOutcome([], None)
         for handle in handles[call.num_taken :]:
             self._queue.refuse(handle, reason)
@@ -492,7 +493,7 @@ class Fleet:
             self._num_in_flight -= num_others
 
     def _is_needed(self, slot: Slot) -> bool:
-        """Tells whether a worker without calls still holds what the learner will take."""
+        """Tells whether a worker still holds arrays of fragments that are queued."""
         return self._rules.payloads_in_workers and self._queue.holds_of(slot.config.worker_id)
 
     def _settle(self) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FleetThread: runs the fleet on a thread of its own, so workers collect while the learner learns.
 
-`fleet.py` decides what becomes of a worker; here are its thread, its lock and its queue.
+`fleet.py` decides about each worker; this file has the fleet's thread, lock and queue.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from rollouts.workers.worker_config import WorkerConfig
 
 _log = logging.getLogger(__name__)
 
-# what `close` waits for the merge thread, which a healthy one needs milliseconds of: Ctrl-C in
-# `get` ends in `close`
+# s that `close` waits for the merge thread, which ends within milliseconds if it is healthy; Ctrl-C
+# in `get` ends in `close`, so this is short
 _JOIN_TIMEOUT_S = 2.0
 
-# seconds that an exit waits for a merge thread which ends what nobody closed: it may be shutting
-# Ray down
+# s that an exit waits for the merge thread of an abandoned coordinator, which may be shutting Ray
+# down
 ABANDONED_TIMEOUT_S = 30.0
 
-# between two looks at the clock; a longer gap means that this process was stopped
+# s between two readings of the clock; a longer gap means that this process was stopped
 _MAX_GAP_S = 10 * TICK_S
 
 
 class FleetThread:
     """Owns the fleet, the lock around it, the merge thread and the queue.
 
-    The merge thread sleeps on `_inbox`. Completed calls, what `get` wants and takes, new weights
-    and `close` post into it, so it never polls. Calls are asked for while the worker has credit and
-    (in flight + queued) is below the limit: this is the whole of the back-pressure, as the queue
-    always has room for what was asked for.
+    The merge thread sleeps on `_inbox`. Ended calls, `get`, new weights and `close` post into it,
+    so that it never polls. Calls are made while a worker has credit and (in flight + queued) is
+    below the limit: nothing else holds workers back, as the queue always has room for fragments
+    that were asked for.
 
     `_lock` guards the fleet. Lock order: `_lock`, then the queue's, then none.
     """
@@ -69,10 +69,10 @@ class FleetThread:
           config: See `Fleet`.
           num_workers: The number of workers to begin with.
           launch: Starts one incarnation.
-          weights: Where the newest weights are; nothing is collected before the first.
+          weights: Source of the newest weights; nothing is collected before there are any.
           rules: See FleetRules.
-          check: Raises if the workers are out of reach for good; called when nothing happens.
-          clock: Returns seconds, of which the fleet counts those that this process was running.
+          check: Raises if workers are out of reach for good; called after a tick without events.
+          clock: Returns seconds; the fleet leaves out those in which this process was stopped.
         """
         is_stale = rules.lag.is_stale(lambda: weights.version)
         self.queue = LearnerQueue(num_workers, on_change=self._make_room, is_stale=is_stale)
@@ -81,7 +81,7 @@ class FleetThread:
         self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._is_abandoned = False
-        # set for what the merge thread has not begun to do
+        # true until the merge thread begins its next turn: it was woken; weights are new
         self._is_woken = self._has_news = False
         self._lock = threading.Lock()
         self._fleet = Fleet(
@@ -95,7 +95,7 @@ class FleetThread:
         )
         self._turns = FleetTurns(self._fleet, time.monotonic)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)
-        # it waits for workers; before they start, so that none is left if it cannot
+        # the thread starts before the workers, so that none is left over if it cannot start
         with self._lock:
             start_thread(self._thread)
             try:
@@ -108,8 +108,8 @@ class FleetThread:
     def _make_room(self) -> None:
         """Makes the merge thread ask for fragments: a `get` wants some, or took some.
 
-        With merge="ordered" they are asked for at once, on the caller's thread: then which weights
-        they get depends on the order of the caller's calls alone.
+        With merge="ordered" the caller's thread asks for them at once, so that their weights depend
+        on the order of the caller's calls alone.
         """
         if self._submits_here:
             with self._lock:
@@ -117,8 +117,8 @@ class FleetThread:
         self._wake()
 
     def _wake(self) -> None:
-        # set by callers and taken back by the merge thread before it does what they ask for, so
-        # that it is woken once for all that came meanwhile
+        # callers set the flag, and the merge thread clears it before its turn: one event wakes it
+        # for all callers in between
         if not self._is_woken:
             self._is_woken = True
             self._inbox.put(None)
@@ -166,23 +166,23 @@ class FleetThread:
         """Wakes all waiters, stops the merge thread and kills the workers. Idempotent.
 
         Waits at most 2 * _JOIN_TIMEOUT_S. A merge thread that is in a call for longer, as when Ray
-        does not answer, kills the workers itself when it comes back.
+        does not answer, kills the workers itself once the call returns.
         """
         self._close(_JOIN_TIMEOUT_S)
 
     def abandon(self) -> None:
         """Makes the merge thread end everything, and waits for nothing.
 
-        It takes no lock: the garbage collector calls it, wherever a thread may be.
+        It takes no lock, as the garbage collector may call it on a thread that holds one.
         """
         self._is_abandoned = True
         self._inbox.put(None)
 
     def turned(self) -> None:
-        """Called by the merge thread, without a lock, after each turn and when it stops."""
+        """Does nothing here; the merge thread calls it, without a lock, after each turn."""
 
     def release(self) -> None:
-        """Ends what the workers needed. Called by the merge thread of what was abandoned."""
+        """Does nothing here; the merge thread calls it at its end where `abandon` was called."""
 
     def _close(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         self._stopping.set()
@@ -207,7 +207,7 @@ class FleetThread:
             raise TimeoutError(f"{error} ({timeout_s} s); workers: {states}") from None
 
     def _next(self) -> list[tuple[Slot, Future[Any]] | None]:
-        """Waits for an event; returns it with all that came meanwhile, or nothing after a tick."""
+        """Waits for an event; returns it and others that have come, or none after a tick."""
         found: list[tuple[Slot, Future[Any]] | None] = []
         try:
             found.append(self._inbox.get(timeout=TICK_S))
@@ -227,7 +227,7 @@ class FleetThread:
                     self._stopping.set()
                     break
                 self._is_woken = False
-                # read before it is cleared: news that come in between are seen in this turn
+                # read before it is cleared: weights that come in between belong to this turn
                 if has_weights := self._has_news:
                     self._has_news = False
                 ended = [event for event in events if event is not None]
@@ -237,7 +237,7 @@ class FleetThread:
                     )
                 self.turned()
         except ClosedError:
-            pass  # close() came between two looks at _stopping
+            pass  # close() came after _stopping was read
         except BaseException as error:
             # a caller that waits for fragments must not wait for ever
             failure = WorkerError(f"the merge thread stopped: {error!r}")

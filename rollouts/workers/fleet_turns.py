@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`FleetTurns`: what becomes of events that came for a fleet. No threads, no Ray."""
+"""`FleetTurns`: hands events over to a fleet, some at a time. No threads, no Ray."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 from rollouts.workers.fleet import Fleet
 from rollouts.workers.slot import Slot
 
-# s between looks for workers that hang or do not start, whatever else happens
+# s between two searches for workers that hang or do not start
 TICK_S = 0.5
 
-# events of one turn, for which `get` may wait
+# most events of a turn, for whose end a `get` may have to wait
 MOST_EVENTS = 64
 
 
 class FleetTurns:
-    """Takes events over in turns, and looks at the clock when that is due. Not thread-safe.
+    """Hands events over in turns, and checks deadlines once in `TICK_S`. Not thread-safe.
 
-    The owner begins a turn when events came, or when `TICK_S` passed without any; it takes at most
-    `MOST_EVENTS` of them, so that others who wait for the fleet come in between.
+    The owner begins a turn when events came, or when `TICK_S` passed without any. A turn takes at
+    most `MOST_EVENTS`, so that other threads that wait for the fleet get it in between.
     """
 
     def __init__(self, fleet: Fleet, clock: Callable[[], float]) -> None:
@@ -42,7 +42,7 @@ class FleetTurns:
         """
         if ended:
             self._fleet.handle(*ended)
-        # under a stream of events too, somebody has to look at the clock
+        # deadlines are also checked while events come without a pause
         if self._clock() > self._next_look or not (ended or has_room or has_weights):
             self._fleet.look()
             self._next_look = self._clock() + TICK_S

@@ -33,11 +33,11 @@ class LagRule:
 
     pass    They are delivered, and counted.
     drop    LearnerQueue.drop_stale discards them, and they are counted as "stale".
-    block   Collection stops where it would make them: with F fragments taken per version, no more
-            than max_lag * F are in flight and queued together, and with max_lag = 0 only what a
-            `get` is waiting for. What grows too old nevertheless, because F changed or a slow
-            worker was overtaken, is discarded as under "drop". What a waiting `get` lacks is
-            always asked for, so this cannot deadlock.
+    block   Collection stops before it makes them: with F fragments taken per version, no more
+            than max_lag * F are in flight and queued together, and with max_lag = 0 only those
+            that a `get` is waiting for. Fragments that grow too old nevertheless, because F changed
+            or a slow worker was overtaken, are discarded as under "drop". Fragments that a waiting
+            `get` lacks are always asked for, so that this cannot deadlock.
     """
 
     max_lag: int | None = None
@@ -47,7 +47,7 @@ class LagRule:
     def of(
         cls, sync_mode: str, max_policy_lag: int | None = None, lag_policy: str | None = None
     ) -> LagRule:
-        """Checks and combines arguments of RolloutCoordinator, the last two those in `queue`.
+        """Checks and combines RolloutCoordinator's sync_mode and the two fields of its `queue`.
 
         Raises:
           SpecError: an argument is unknown, or the three contradict each other.
@@ -88,16 +88,16 @@ class LagRule:
         return self.policy != "pass" and self.is_over(lag)
 
     def is_stale(self, version: Callable[[], int]) -> Callable[[FragmentHandle], bool]:
-        """Returns what a LearnerQueue asks of each fragment; `version` returns the newest."""
+        """Returns a LearnerQueue's test for stale fragments; `version` returns the newest one."""
         return lambda handle: self.discards(version() - handle.info.min_policy_version)
 
     def outstanding_limit(self, *, wanted: int, per_version: int, capacity: int) -> int:
         """Returns how many fragments may be in flight and queued together.
 
         Args:
-          wanted: Fragments that waiting `get` calls lack, including those queued.
+          wanted: Fragments that waiting `get` calls want, with those of them that are queued.
           per_version: Fragments that the learner takes between two versions; 0 while unknown.
-          capacity: The bound without a rule.
+          capacity: The bound where no rule for the lag blocks.
         """
         if self.policy != "block" or self.max_lag is None:
             return max(capacity, wanted)
@@ -118,12 +118,12 @@ class Pace:
             self._taken_before = num_taken
 
     def per_version(self, num_taken: int) -> int:
-        """Returns the fragments taken for the last version, or for this one if already more."""
+        """Returns the fragments taken between the last two versions, or since then if more."""
         return max(self._last, num_taken - self._taken_before)
 
 
 class LagMeter:
-    """Counts the lags of what was delivered. Not thread-safe."""
+    """Counts the lags of delivered fragments. Not thread-safe."""
 
     def __init__(self, rule: LagRule) -> None:
         self._rule = rule
@@ -153,9 +153,9 @@ class LagMeter:
 
 
 def _lags(fragment: Fragment | FragmentHandle, version: int) -> dict[int, int]:
-    """Returns lag -> env-steps; looks at the arrays only where the steps differ.
+    """Returns lag -> env-steps; reads the arrays only where the versions of the steps differ.
 
-    Where the arrays are elsewhere all steps count as the oldest of them.
+    Where the arrays are not in this process, all steps count as the oldest of them.
     """
     info = fragment.info
     if isinstance(fragment, FragmentHandle) or info.min_policy_version == info.max_policy_version:

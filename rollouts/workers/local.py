@@ -43,7 +43,7 @@ class LocalRunner:
         """Does nothing: there is no thread to wake."""
 
     def weights_of(self, learner: Any, method: str, timeout_s: float | None) -> TakeSnapshots:
-        """Raises ProtocolError: there are no workers that could get them elsewhere."""
+        """Raises ProtocolError: there are no workers that take weights from a learner's actor."""
         raise ProtocolError(
             "publish_from() with num_workers=0, expected at least 1 worker: fetch the learner's "
             "weights and call publish_weights()"
@@ -54,15 +54,15 @@ class LocalRunner:
         raise ProtocolError("scale_to() with num_workers=0, expected at least 1 worker to add to")
 
     def drain(self, timeout_s: float | None) -> None:
-        """Says that nothing more is collected."""
+        """Collects nothing more; the queue raises ClosedError where it has too little."""
         self.queue.fail(ClosedError("the coordinator was drained: nothing more will come"))
         self._is_drained = True
 
     def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
         """Collects what is missing, then takes it from the queue.
 
-        `timeout_s` is looked at after each fragment, so every call makes at least one; what was
-        collected is kept for the next call.
+        `timeout_s` is checked after each fragment, so that a call completes at least one that it
+        lacks; after a TimeoutError the collected ones are kept for the next call.
         """
         self._fill(num_fragments, timeout_s)
         return self.queue.get(num_fragments, timeout_s=0)

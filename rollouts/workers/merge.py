@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MergeOrder = Literal["arrival", "ordered"]
 
-# keys that may be out of date before all are made anew, besides one for each worker
+# outdated keys, beside one for each worker, above which all keys are made anew
 _SPARE_KEYS = 64
 
 
@@ -23,7 +23,7 @@ class Merge(Protocol):
     """Bookkeeping of one order; the fleet calls it, on any thread, under its owner's lock."""
 
     def outstanding(self, in_flight: int) -> int:
-        """Fragments promised to a worker or, of `in_flight`, asked for, and not yet queued."""
+        """Returns how many fragments are not queued yet: `in_flight`, or all that are promised."""
         ...
 
     def may_ask(self, slot: Slot) -> None:
@@ -40,15 +40,15 @@ class Merge(Protocol):
         size: int = 1,
         num_lacking: int = 0,
     ) -> Iterator[tuple[Slot, WeightOffer, int]]:
-        """Yields calls and their numbers of fragments; the caller makes each before the next.
+        """Yields calls with their numbers of fragments; the caller makes each before the next.
 
         Args:
           slots: All workers.
           room: Fragments that may be asked for.
           credits: Calls that a worker may have.
           offer: The newest weights.
-          size: Fragments of a call, where the worker has made half as many.
-          num_lacking: Fragments for which there are smaller calls, too, where room is short.
+          size: Fragments of a call, unless the slot's most_per_call is lower.
+          num_lacking: Fragments that a learner lacks: for these, short of room, calls are smaller.
         """
         ...
 
@@ -70,17 +70,17 @@ class Merge(Protocol):
 
 
 class ArrivalMerge:
-    """Fragments in the order of arrival, from the least busy worker first, then the least recent.
+    """Order of arrival: the least busy worker is asked first, of several the least recently asked.
 
-    A worker gets its next call when a fragment of its own was taken over and there is room, so a
-    fast worker makes more fragments in proportion to its speed, and nothing has to be measured.
-    Where room is short it goes to the worker that has waited longest, so a slow one never starves;
-    and the queue is first in, first out.
+    A worker gets its next call when one of its fragments was taken over and there is room. So each
+    worker makes fragments in proportion to its speed, and nothing has to be measured. Where room is
+    short it goes to the worker that has waited longest, so that a slow one never starves. The queue
+    is first in, first out.
     """
 
     def __init__(self) -> None:
         self._slots: dict[int, Slot] = {}
-        # a heap of keys; one that is no longer its slot's is skipped where it comes first
+        # a heap of keys; one that its slot no longer has is dropped once it comes first
         self._keys: list[tuple[int, int, int]] = []
 
     def outstanding(self, in_flight: int) -> int:
@@ -113,7 +113,7 @@ class ArrivalMerge:
                 return
             num_fragments = min(size, slot.most_per_call)
             if num_fragments > room:
-                # more room comes, and then one call for all of it
+                # the call waits until there is room for all its fragments
                 if num_lacking <= 0:
                     return
                 num_fragments = room
@@ -138,9 +138,9 @@ class ArrivalMerge:
 class OrderedMerge:
     """Round robin by worker_id: the same order in every run in which no worker fails.
 
-    A fragment is promised to a worker, with the weights of that moment, before the worker may be
-    able to start it, and is queued when all that were promised before it are. The fleet promises on
-    the learner's thread, so which weights a fragment has does not depend on timing either. After a
+    A fragment is promised to a worker with the newest weights, perhaps before the worker can start
+    it, and is queued after all fragments that were promised earlier. The fleet promises on the
+    learner's thread, so that the weights of a fragment do not depend on timing either. After a
     failure the new incarnation takes over the turns of the former one.
     """
 
@@ -199,7 +199,7 @@ class OrderedMerge:
 
 
 def _key(slot: Slot) -> tuple[int, int, int]:
-    """Orders slots: the least busy first, then the least recent."""
+    """Orders slots: the least busy first, of these the least recently asked."""
     return len(slot.calls), slot.last_call, slot.config.worker_id
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sentences about what is wrong with a node of a cluster, from its report; knows no Ray."""
+"""Finds what is wrong with a node of a cluster, from the node's report. No Ray."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ MAX_CLOCK_OFFSET_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """A node's own answer.
+    """The report of a node on itself.
 
     Attributes:
       python: Version, such as 3.11.7.
       affinity_cpus: CPUs in the affinity mask of Ray's processes.
       usable_cpus: The same, cut to the cgroup's quota.
       shm_bytes: Size of /dev/shm; None where there is none.
-      gpus: Device files of NVIDIA.
+      gpus: Number of NVIDIA's device files.
       versions: Distribution -> version, None where it is not installed.
-      torch_cuda: CUDA of torch's wheel; None for one without, or where there is no GPU.
+      torch_cuda: CUDA version of torch's wheel; None where it has none, or there is no GPU.
       release_error: How its rollouts differs from this process's; None where they are the same.
     """
 
@@ -37,20 +37,20 @@ class NodeReport:
 
 @dataclass(slots=True, kw_only=True)
 class NodeState:
-    """A node as it was tried.
+    """The outcome of the checks of a node.
 
     Attributes:
-      node_id: Ray's name of it.
+      node_id: Ray's id of the node.
       address: Its IP address.
       host: Its host name.
       offers: Resource -> amount that Ray may give away there: CPU, GPU, object_store_memory.
-      report: What it said; None where it did not answer.
+      report: Its report; None where it did not answer.
       error: Why it did not answer.
-      clock_offset_s: How far its clock is ahead of this process's, at least; 0 within what the
-        messages took.
+      clock_offset_s: Seconds that its clock is ahead of this process's, at least; 0 where the time
+        that messages took may explain the difference.
       first_fragment_s: Seconds from asking for a worker to its first arrays here; None where there
         was none.
-      fragment_error: Why there was none; None also where none was asked for.
+      fragment_error: Why no fragment came; None where one came, or none was asked for.
     """
 
     node_id: str
@@ -65,10 +65,10 @@ class NodeState:
 
 
 def troubles(node: NodeState, driver: NodeReport) -> list[str]:
-    """Returns sentences about what has to be mended on a node before a run.
+    """Returns sentences about faults of a node that must be mended before a run.
 
     Args:
-      node: As it was tried.
+      node: The outcome of the node's checks.
       driver: The report of the process that will start the workers.
     """
     if node.report is None:
@@ -86,7 +86,7 @@ def troubles(node: NodeState, driver: NodeReport) -> list[str]:
 
 
 def notes(node: NodeState, driver: NodeReport) -> list[str]:
-    """Returns sentences about what may be as it is meant to be."""
+    """Returns sentences about oddities of a node that may be intended."""
     if node.report is None:
         return []
     found = []

@@ -19,7 +19,7 @@ Weights = Mapping[str, Array]
 
 
 class WeightPart(Protocol):
-    """Arrays that were stored together; the part itself is small and travels with every call."""
+    """Arrays that were stored together; the part refers to them, and is small enough for a call."""
 
     @property
     def version(self) -> int: ...
@@ -27,7 +27,7 @@ class WeightPart(Protocol):
     def fetch(self) -> Weights:
         """Returns the arrays, which may be read-only: load_weights copies them.
 
-        Or tensors of a GPU, where they came so: see `WeightTransport.tensor_transport`.
+        They are tensors where a transport left them on a GPU: `WeightTransport.tensor_transport`.
         """
         ...
 
@@ -54,8 +54,8 @@ class StoredWeights:
 
     The parts are in the order of their versions; a later one replaces the arrays it also has. Ray
     keeps a part on each node that fetched it, so only parts that are new there travel. `version` is
-    that in which the policy was last published. `origin` says who gave the weights, where it was
-    not the coordinator's process.
+    the one in which the policy was last published. `origin` names the learner's actor that gave the
+    weights; None for the coordinator's process.
     """
 
     version: int
@@ -79,9 +79,9 @@ class WeightOffer:
     """A version that workers may pull: the newest weights of each policy that was published.
 
     Attributes:
-      version     Of all policies together.
+      version     The version of all policies together.
       policies    policy -> its weights; one agent's policy is called `ONLY`.
-      statistics  What workers that normalise go on from, by "observation" and "reward".
+      statistics  Running statistics for workers that normalise, by "observation" and "reward".
     """
 
     version: int
@@ -111,7 +111,7 @@ class OfferSource(Protocol):
 
 
 class OfferedWeights:
-    """The newest offer that another process made. Its owner locks."""
+    """The newest offer that another process made. Not thread-safe: the owner locks."""
 
     def __init__(self) -> None:
         """Begins without weights."""
@@ -136,7 +136,7 @@ class OfferedWeights:
 
 
 class Loader:
-    """Gives policies what is new of each offer. Not thread-safe."""
+    """Loads the new weights of each offer into policies. Not thread-safe."""
 
     def __init__(self, policies: Mapping[str, Policy]) -> None:
         """Takes policies by their names; they have the weights that they were made with."""
@@ -144,13 +144,13 @@ class Loader:
         self._loaded: dict[str, int] = {}
 
     def load(self, offer: WeightOffer) -> None:
-        """Fetches what is new; all policies are of the offer's version then.
+        """Loads the weights that are new; all policies have the offer's version then.
 
         A policy with a method `load_offer(offer)` decides itself what to fetch; any other gets the
         arrays through `load_weights`.
 
         Raises:
-          SpecError: There is no such policy, or it does not take what a learner gave.
+          SpecError: A policy of the offer is unknown, or does not take a learner's weights.
           Exception: What a policy raised.
         """
         for name in offer.policies:
@@ -172,7 +172,7 @@ class Loader:
 def _load(policy: Any, own: StoredWeights, offer: WeightOffer) -> None:
     load_offer = getattr(policy, "load_offer", None)
     if callable(load_offer):
-        # one policy knows no names
+        # a single policy's offer has its weights under the name ONLY
         load_offer(WeightOffer(offer.version, {ONLY: own}, offer.statistics))
         return
     weights = own.fetch()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of RolloutCoordinator besides its plain keywords: one frozen dataclass per subject.
+"""Options of RolloutCoordinator beside its plain keywords: one frozen dataclass per subject.
 
 Each checks its own values, and its errors name the field as it is written: `placement.num_gpus`.
 `CollectOptions` is in `worker_config`, `WeightTransport` in `weight_transport`, `BatchRule` in
@@ -37,15 +37,15 @@ class Placement:
     """Resources and place of every worker: nodes in Ray's terms, and CPUs of a node.
 
     With a `strategy` the workers get a placement group, which reserves the resources of
-    `max_workers` at once. Where its node is lost, Ray moves a worker's bundle to another.
+    `max_workers` at once. If a worker's node is lost, Ray moves the worker's bundle to another.
 
     Attributes:
-      num_cpus: What Ray reserves for each worker; None for num_threads_per_worker.
-      num_gpus: What Ray reserves for each worker; may be a fraction.
-      max_workers: Most that `scale_to` can ask for; None for num_workers. A Ray started here, and
-        a placement group, have room for so many.
-      strategy: "PACK" for few nodes, "SPREAD" for many, or their STRICT_ forms for that and
-        nothing else; None leaves it to Ray, without a placement group.
+      num_cpus: CPUs that Ray reserves for each worker; None for num_threads_per_worker.
+      num_gpus: GPUs that Ray reserves for each worker; may be a fraction.
+      max_workers: Most workers that `scale_to` can ask for; None for num_workers. A Ray started
+        here, and a placement group, have room for so many.
+      strategy: "PACK" for few nodes, "SPREAD" for many; "STRICT_PACK" for one node alone,
+        "STRICT_SPREAD" for a node each. None leaves it to Ray, without a placement group.
       node_labels: Labels that a worker's node must have.
       pin_threads: Passed on to `make_vec`; a sequence has one entry per worker, used again from
         the start by further workers. True is for one worker per machine or NUMA node, as each
@@ -125,14 +125,14 @@ class QueueLimits:
         driver, with 1 it starts each fragment with the newest weights.
       max_fragments_per_call: Most fragments that one call makes. A call costs the driver the same
         whatever it brings, so fragments that take less than 20 ms share calls: as many as last 20
-        ms together, but no more than keep all calls in flight (num_workers * credits_per_worker)
-        within what the learner takes between two versions of the weights; with
-        max_queued_fragments=None, as many may then be in flight and queued together. They have the
-        same weights and arrive together; where the worker's process dies before, all of them are
-        counted as interrupted. With a limit on the lag, credits_per_worker=1, merge="ordered" or a
-        direct tensor_transport each has a call of its own, as with 1 here.
+        ms together, but no more than let all calls in flight (num_workers * credits_per_worker)
+        bring what the learner takes between two versions of the weights; with
+        max_queued_fragments=None, so many may be in flight and queued together. Fragments of a call
+        have the same weights and arrive together; if the worker's process dies before, all of them
+        count as interrupted. With a limit on the lag, credits_per_worker=1, merge="ordered" or a
+        direct tensor_transport each fragment has its own call, as with 1 here.
       max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
-        newest; None sets no limit. sync_modes but "free_running" set it.
+        newest; None sets no limit. Every sync_mode but "free_running" sets it.
       lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;
         None for "drop" if there is a max_policy_lag.
       merge: "arrival", or "ordered": round robin by worker_id, for debugging. Unless a worker
@@ -165,14 +165,14 @@ class QueueLimits:
 class Inference:
     """A policy in an actor of its own, asked by all workers; see `InferenceServer`.
 
-    make_policy is then called there, with a PolicySpec of placement.max_workers workers'
-    environments together.
+    make_policy is then called in that actor, with a PolicySpec of the environments of all workers,
+    placement.max_workers of them.
 
     Attributes:
       rule: When the observations of several workers become a batch.
-      num_cpus: What Ray reserves for the actor, and most threads of torch in it: it has 1 unless
-        the network is large, see `rollouts.machine.torch_threads.threads_for`.
-      num_gpus: What Ray reserves for the actor; may be a fraction.
+      num_cpus: CPUs that Ray reserves for the actor, and the most threads of torch in it: it has 1
+        unless the network is large, see `rollouts.machine.torch_threads.threads_for`.
+      num_gpus: GPUs that Ray reserves for the actor; may be a fraction.
     """
 
     rule: BatchRule = BatchRule()
@@ -188,10 +188,10 @@ class Inference:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorOptions:
-    """All of them, as a RolloutCoordinator got them.
+    """All options of a RolloutCoordinator, as it was given them.
 
     Raises:
-      SpecError: One is not of its dataclass, such as placement="PACK".
+      SpecError: An option is not of its dataclass, such as placement="PACK".
     """
 
     placement: Placement

@@ -56,8 +56,8 @@ class RowsOf:
       rows         (B,) intp   global env_ids, none twice
       begins       (B,) bool   the observation is the first of an episode
       worker_id, incarnation   see `FragmentInfo`
-      number       counts the incarnation's requests; one that comes again is not carried out again
-      server_incarnation   the one that has the states of these episodes; 0 for none yet
+      number       counts the incarnation's requests; a request that comes twice is answered once
+      server_incarnation   of the server that has the states of these episodes; 0 for none yet
     """
 
     rows: NDArray[np.intp]
@@ -94,9 +94,9 @@ class Reply:
                       "states": {"0": ..., "1": ...} (B, ...)
                       "weights": a copy of the weights
       policy_version  version of the weights that computed it
-      needs_offer     nothing was found: the server does not know the version that was asked for
-      failure         nothing was found: the policy raised, or the request was refused
-      server_incarnation   the one that has the states
+      needs_offer     there is no answer: the server does not have the version that was asked for
+      failure         there is no answer: the policy raised, or the request was refused
+      server_incarnation   incarnation of the server, which has the states
     """
 
     arrays: dict[str, Array]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers the policy requests of many workers in common forward passes. Knows threads, not Ray."""
+"""Answers the policy requests of many workers in common forward passes. Uses threads, not Ray."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class PolicyServer:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether requests must say whose observations they are about."""
+        """Whether requests must name the environments of their observations."""
         return self._clients is not None
 
     def _enqueue(self, request: PolicyRequest, future: Future[Reply]) -> Future[Reply]:
-        """Queues a request, unless it is queued or answered already: then returns that future."""
+        """Queues a request; returns the earlier future if the same request came before."""
         if self._clients is not None and request.of is not None:
             known = self._clients.enter(request.of, future)
             if known is not None:
@@ -116,7 +116,7 @@ class PolicyServer:
         return Reply({}, self._version, failure=WorkerFailure(message=message, traceback=message))
 
     def _check(self, request: PolicyRequest) -> str | None:
-        """Says what is wrong with observations that cannot share a batch with the earlier ones."""
+        """Returns why a request cannot share a batch with the earlier ones; None if it can."""
         if request.kind == "weights":
             return None
         if self._clients is None and request.of is not None:
@@ -141,7 +141,7 @@ class PolicyServer:
                 batch, offer = taken
                 self._serve(batch, offer)
         except BaseException:
-            # even what is no Exception must not leave anybody waiting
+            # callers must not wait for ever, even after an error that is no Exception
             with self._changed:
                 self._end = f"the inference server's thread stopped:\n{traceback.format_exc()}"
         self._refuse_rest(batch)
@@ -159,7 +159,7 @@ class PolicyServer:
             return batch, offer
 
     def _refuse_rest(self, batch: Batch) -> None:
-        """Answers what nobody will serve: the rest of the last batch, and what waits."""
+        """Refuses requests that will not be served: the rest of a batch, and waiting ones."""
         with self._changed:
             refusal = self._refusal(self._end or "")
             left = [*batch]
@@ -202,7 +202,7 @@ class PolicyServer:
             future.set_result(reply)
 
     def _without_the_dead(self, batch: Batch, replies: list[tuple[Future[Reply], Reply]]) -> Batch:
-        """Refuses what a worker asked that was started again while the request waited."""
+        """Refuses the requests of workers that were started again while the requests waited."""
         if self._clients is None:
             return batch
         living = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runner: what LocalRunner and RayRunner are to the coordinator."""
+"""Runner: the methods of LocalRunner and RayRunner that the coordinator calls."""
 
 from __future__ import annotations
 

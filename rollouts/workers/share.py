@@ -21,15 +21,15 @@ from rollouts.workers.share_calls import ShareAnswer, ShareCalls
 from rollouts.workers.slot import WorkerHandle
 from rollouts.workers.worker_config import WorkerConfig
 
-# incarnations of a worker for each life of its coordinator: none comes twice
+# incarnations of a worker in each life of its coordinator, so that no number comes twice
 INCARNATIONS_PER_LIFE = 1 << 20
 
 
 class WorkerShare(FleetThread):
     """A fleet of workers that collects what the driver's calls ask for.
 
-    Fragments that are too old are the driver's business: here none is discarded for its age, so
-    that those of each worker reach the driver without a gap.
+    Only the driver discards fragments that are too old, so that the fragments of each worker reach
+    it without a gap.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class WorkerShare(FleetThread):
         """
         self._offered = OfferedWeights()
         self._calls = ShareCalls()
-        # reports that are numbered in another order than they are made would look like old ones
+        # one report at a time is numbered and made: a newer one never has the lower number
         self._report_lock = threading.Lock()
         self._num_reports = self._num_reported = 0
         super().__init__(
@@ -62,11 +62,11 @@ class WorkerShare(FleetThread):
     def ask(
         self, number: int, num_fragments: int, offer: WeightOffer | None
     ) -> Future[ShareAnswer]:
-        """Asks for fragments of the offered weights or newer ones; None: those of before.
+        """Asks for fragments with the offered weights or newer ones; None: with those it has.
 
         Args:
           number, num_fragments: See `ShareCalls.ask`.
-          offer: The newest weights, where the driver did not offer them before.
+          offer: The newest weights; None where the driver has offered them before.
         """
         if offer is not None:
             with self._lock:
@@ -80,7 +80,7 @@ class WorkerShare(FleetThread):
         self._calls.serve(self.queue)
 
     def report(self) -> dict[str, Any]:
-        """Returns what `ShareReports` keeps: the share's own account, and what its policies are."""
+        """Returns the report that `ShareReports` keeps: the share's stats and policies."""
         with self._report_lock:
             self._num_reports += 1
             stats = self.stats()
@@ -96,13 +96,13 @@ def share_config(config: WorkerConfig) -> WorkerConfig:
     """Returns the config of a share's first worker.
 
     Args:
-      config: The coordinator's: its number is worker_id, and its life incarnation.
+      config: The coordinator's config: worker_id is its number, and incarnation its life.
     """
     return replace(config, incarnation=config.incarnation * INCARNATIONS_PER_LIFE)
 
 
 def share_size(num_workers: int, num_coordinators: int, number: int) -> int:
-    """Returns how many of all workers the coordinator of a number has: w % num_coordinators."""
+    """Returns the number of workers w for which w % num_coordinators is `number`."""
     return len(range(number, num_workers, num_coordinators))
 
 
@@ -126,8 +126,8 @@ def share_rules(rules: FleetRules, num_coordinators: int) -> FleetRules:
 def driver_rules(rules: FleetRules, num_workers: int) -> FleetRules:
     """Returns the rules of the driver's fleet of coordinators, from those of a fleet of workers.
 
-    A coordinator finds out itself which of its workers hang or do not start. It is late only where
-    it should have given all of them up before.
+    A coordinator finds out itself which of its workers hang or do not start. It is late only after
+    the time in which it should have given up all of them.
     """
     faults = rules.faults
     late_s = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShareCalls: the driver's calls of a coordinator, which its queue answers. No threads, no Ray."""
+"""ShareCalls: the driver's calls to a coordinator, answered from its queue. No threads, no Ray."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rollouts.workers.worker_failure import WorkerFailure
 
 @dataclass(frozen=True, slots=True)
 class ShareAnswer:
-    """Fragments of a call, in the order of arrival; fewer than were asked for before a failure."""
+    """Fragments of a call, in the order of arrival; fewer than were asked for if it failed."""
 
     handles: list[FragmentHandle]
     failure: WorkerFailure | None = None
@@ -27,10 +27,10 @@ class ShareAnswer:
 class ShareCalls:
     """Open calls, each for some fragments, which are answered in the order of their numbers.
 
-    A call wants its fragments from the moment it comes, so that workers whose fleet collects on
-    demand have exactly as much in flight and queued as open calls lack: what ends with this process
-    is what the driver counts as interrupted. An earlier call has the earlier fragments of each
-    worker, whatever order calls come in. Thread-safe.
+    A call claims its fragments as soon as it comes, so that a fleet that collects on demand has
+    exactly as many in flight and queued as open calls lack: the fragments that are lost with this
+    process are those that the driver counts as interrupted. An earlier call gets the earlier
+    fragments of each worker, in whatever order calls arrive. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ShareCalls:
         return answer
 
     def serve(self, queue: LearnerQueue) -> None:
-        """Answers the calls for which all fragments are here, or of which no more will come."""
+        """Answers calls whose fragments are all here, and every call once no more will come."""
         with self._lock:
             while self._open:
                 claim, answer = self._open[0]
@@ -76,7 +76,7 @@ class ShareCalls:
 
 
 def _failure_of(error: RolloutsError) -> WorkerFailure:
-    """Says why nothing more comes; where the workers are not to blame, others may do better."""
+    """Returns why nothing more comes; `NO_WORKER` where all workers failed for good."""
     reason = NO_WORKER if isinstance(error, NoWorkerError) else "coordinator_error"
     return WorkerFailure(message=str(error), traceback=str(error), reason=reason)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ShareReports: what coordinators said of their shares, and the one account of them all."""
+"""ShareReports: the reports of coordinators on their shares, and the account of all together."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _ACCOUNTS = ("env_steps", "fragments")
 class ShareReports:
     """The newest report of each life of each coordinator. Thread-safe.
 
-    What failed in a share, and was asked for again there, is counted as requested once more, so
-    that the account balances. What a coordinator did not report before it died is part of what its
-    open calls were to bring: that is counted as interrupted.
+    Fragments that failed in a share and were asked for again there count as requested once more, so
+    that the account balances. Those that a coordinator did not report before it died belong to its
+    open calls, whose fragments count as interrupted.
     """
 
     def __init__(self, num_workers: int, num_coordinators: int) -> None:
         """Begins without reports."""
         self._num_workers, self._num_coordinators = num_workers, num_coordinators
         self._lock = threading.Lock()
-        # by coordinator and life; of former lives without the rows of their workers
+        # by coordinator and life; reports of former lives have no rows of workers
         self._reports: dict[tuple[int, int], Mapping[str, Any]] = {}
 
     def note(self, coordinator: int, life: int, report: Mapping[str, Any]) -> None:
@@ -39,7 +39,7 @@ class ShareReports:
                 self._reports[coordinator, life - 1] = {**former, "workers": []}
 
     def stats(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the stats of all: the driver's own, whose "workers" are coordinators, and these.
+        """Returns the driver's `own` stats, whose "workers" are coordinators, with all reports.
 
         Returns:
           As `RolloutCoordinator.stats` says; "coordinators" has a row for each.
@@ -72,7 +72,7 @@ class ShareReports:
         coordinators: Sequence[Mapping[str, Any]],
         reports: Mapping[tuple[int, int], Mapping[str, Any]],
     ) -> list[dict[str, Any]]:
-        """Returns a row for each worker; without a report, that of one which is not there yet."""
+        """Returns a row for each worker; where there is no report, a row without counts."""
         rows = []
         for coordinator in coordinators:
             number, life = coordinator["coordinator"], coordinator["life"]
@@ -103,7 +103,7 @@ def _with_lost(account: Mapping[str, Any], lost: Counter[str]) -> dict[str, Any]
 
 
 def _row(slot: Mapping[str, Any]) -> dict[str, Any]:
-    """Makes a coordinator's row of that of its slot."""
+    """Makes a coordinator's row from the row of its slot."""
     rest = {name: slot[name] for name in slot if name not in ("worker_id", "incarnation")}
     return {"coordinator": slot["worker_id"], "life": slot["incarnation"], **rest}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slot: what the driver knows of one worker: its calls, its incarnation, why former ones ended."""
+"""Slot: the driver's record of one worker: its calls, its incarnation, its failures."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 Fetch = Callable[[float], "Payload"]
 
-# why a coordinator fails that has no worker left: another in its place would have none, too
+# reason of a coordinator without workers, which is not replaced: the next would have none either
 NO_WORKER = "no_worker_left"
 
 
 class CoordinatorDied(Exception):
-    """Ends the calls of a coordinator whose process died; of a worker's, any exception does."""
+    """Ends the calls of a coordinator that died; in a worker's calls any exception means death."""
 
 
 class NoWorkerError(WorkerError):
-    """Ends a queue to which nobody brings fragments any more."""
+    """Ends a queue that gets no more fragments, as no worker is left."""
 
 
 Answer = FragmentInfo | WorkerFailure
-# what a call for one fragment returns, and one for several: an answer for each that was begun
+# a call for one fragment returns an answer; one for several, an answer for each that was begun
 Answers = Answer | tuple[Answer, ...]
 
 
@@ -73,7 +73,7 @@ class CallFailure:
 
 
 class CallOutcome(NamedTuple):
-    """Fragments that a call completed, in their order, and what ended it before the others."""
+    """Fragments that a call completed, in their order, and the failure that ended it, if any."""
 
     handles: list[FragmentHandle]
     failure: CallFailure | None
@@ -156,7 +156,7 @@ class Slot:
 
     @property
     def is_wanted(self) -> bool:
-        """Tells whether the worker is there or coming."""
+        """Tells whether the worker runs or starts."""
         return self.state in ("starting", "running")
 
     @property
@@ -171,14 +171,14 @@ class Slot:
         self.failures_in_row = 0
 
     def report(self, future: Future[Any], now: float) -> None:
-        """Marks the call that `future` belongs to; a former incarnation's belongs to none."""
+        """Marks the call that `future` belongs to; there is none for a former incarnation's."""
         for call in self.calls:
             if call.future is future:
                 call.is_reported = True
                 self.last_reported_at = now
 
     def hung_call(self, now: float, timeout_s: float) -> Call | None:
-        """Returns the call that the worker has been at for longer than timeout_s, if any."""
+        """Returns the call on which the worker has worked for too long, if any."""
         for call in self.calls:
             # a dead worker has no call to wait for, a living one works on its first open call
             if call.verdict is not None:
@@ -228,7 +228,7 @@ class Slot:
 
 
 def outcome(future: Future[T | WorkerFailure]) -> T | CallFailure:
-    """Sorts a finished call into a result, an exception in the worker, or the worker's death."""
+    """Returns the result of a finished call, or a failure: the worker raised or died."""
     death = future.exception()
     if death is not None:
         reason = "coordinator_died" if isinstance(death, CoordinatorDied) else "worker_died"
@@ -240,7 +240,7 @@ def outcome(future: Future[T | WorkerFailure]) -> T | CallFailure:
 
 
 def obituary(slots: Sequence[Slot], rule: str) -> NoWorkerError:
-    """Says why no worker is left, by which rule, and each different error once."""
+    """Returns the error that no worker is left, with the rule and each different last error."""
     ids_by_error: dict[str, list[int]] = {}
     for slot in slots:
         if slot.state == "benched":

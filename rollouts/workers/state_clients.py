@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""StateClients: tells to which worker's incarnation a recurrent policy's states belong."""
+"""StateClients: the incarnations of workers to which a recurrent policy's states belong."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ class StateClients:
     """Tells requests that go on with an episode from those that cannot.
 
     A state belongs to one incarnation of a worker and to one of the server. A worker that was
-    started again begins new episodes, and what its former incarnation still asks is refused; a
-    server that was started again refuses to go on with episodes whose states it never had, so that
-    their worker is started again too. Nothing is ever stitched across a crash. Not thread-safe,
-    except that `begins_of` may run beside the rest.
+    started again begins new episodes, and requests of its former incarnation are refused. A server
+    that was started again refuses to go on with episodes whose states it never had, so that their
+    worker is started again, too. No episode goes on across a crash. Not thread-safe, except that
+    `begins_of` may run beside the other methods.
     """
 
     def __init__(self, incarnation: int) -> None:
-        """Knows no worker yet; `incarnation` is this server's, above 0."""
+        """Begins without workers; `incarnation` is this server's, above 0."""
         self.incarnation = incarnation
         self._incarnations: dict[int, int] = {}
         self._last: dict[int, tuple[int, Future[Reply]]] = {}
-        # by row, the incarnation of the worker that its state is of; -1: of none
+        # by row, the incarnation of the worker whose state it has; -1 for none
         self._owners = np.empty(0, np.int64)
 
     def problem_of(self, of: RowsOf | None) -> str | None:
-        """Says why a request cannot be answered, if it cannot."""
+        """Returns why a request cannot be answered; None if it can."""
         if of is None:
             return "the policy remembers episodes: ask with rows, as RemoteRecurrentPolicy does"
         newest = self._incarnations.get(of.worker_id, of.incarnation)
@@ -47,7 +47,7 @@ class StateClients:
         return None
 
     def enter(self, of: RowsOf, future: Future[Reply]) -> Future[Reply] | None:
-        """Notes a request; returns the future of the same one if it came before.
+        """Notes a request; returns its earlier future if it came before.
 
         A client asks again where it cannot know whether the request arrived, and the states must
         not move on twice.
@@ -62,11 +62,11 @@ class StateClients:
         return None
 
     def begins_of(self, of: RowsOf, *, moves_on: bool) -> NDArray[np.bool_]:
-        """Returns `begins`, and True where the row's state is another incarnation's.
+        """Returns `of.begins`, with True where a row's state is that of another incarnation.
 
         Args:
           of: The rows, and the incarnation that asks.
-          moves_on: Whether the request leaves states of this incarnation behind.
+          moves_on: Whether the request changes the states, which are this incarnation's then.
         """
         missing = int(of.rows.max(initial=-1)) + 1 - len(self._owners)
         if missing > 0:

@@ -50,7 +50,7 @@ class SharedStatistics:
             self._common = dict(statistics)  # type: ignore[call-overload]
 
     def add(self, infos: Iterable[FragmentInfo]) -> None:
-        """Counts in what came with fragments."""
+        """Merges the statistics that came with fragments."""
         with self._lock:
             for info in infos:
                 for kind, counted in info.statistics.items():

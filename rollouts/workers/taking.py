@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what a learner takes from a coordinator: the wait for it, and its age."""
+"""Measures a learner's waits for fragments, and the lag of the fragments that it takes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Taking:
         timeout_s: float | None,
         version: Callable[[], int],
     ) -> list[Taken]:
-        """Takes fragments with `get`; `version` is the newest once they are there."""
+        """Takes fragments with `get`; `version` returns the newest version after that."""
         with self._meter_lock:
             self._learner_waits.num_waiting += 1
         try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorTransport: how tensors go from one actor to another. Knows names, and Ray not at all.
+"""TensorTransport: the names of the ways of tensors from one actor to another. No Ray.
 
-`on_ray.direct_transports` opens them.
+`on_ray.direct_transports` opens the transports.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_transport(device: Device | None, tensor_transport: TensorTransport) ->
 
 
 def check_name(field: str, tensor_transport: TensorTransport) -> None:
-    """Raises SpecError where a transport is unknown, or none that a learner outlives."""
+    """Raises SpecError where a transport is unknown, or kills the learner with a worker."""
     if str(tensor_transport) == "nccl":
         raise SpecError(
             f"{field} is 'nccl', whose transfers Ray cannot abort: it would kill the learner with "
@@ -43,22 +43,22 @@ def check_name(field: str, tensor_transport: TensorTransport) -> None:
 
 
 def chosen(tensor_transport: TensorTransport, device: Device | None) -> TensorTransport:
-    """Returns what is used: "auto" is NIXL where that is installed here and tensors are a GPU's."""
+    """Returns the transport; "auto" is NIXL where it is installed here and the device is a GPU."""
     if tensor_transport != "auto":
         return tensor_transport
     return "nixl" if device == "cuda" and is_installed("nixl") else "object_store"
 
 
 def is_installed(tensor_transport: TensorTransport) -> bool:
-    """Says whether there is the package that a transport needs besides Ray."""
+    """Tells whether the package that a transport needs beside Ray is installed."""
     return tensor_transport != "nixl" or importlib.util.find_spec("nixl") is not None
 
 
 def stays_in_its_process(tensor_transport: TensorTransport) -> bool:
-    """Says whether tensors are in the process that made them until another has them."""
+    """Tells whether tensors stay in the process that made them until another process has them."""
     return tensor_transport in ("cuda_ipc", "nixl")
 
 
 def lends_memory(tensor_transport: TensorTransport) -> bool:
-    """Says whether tensors arrive in memory that the process which sent them still owns."""
+    """Tells whether tensors arrive in memory that the sending process still owns."""
     return tensor_transport == "cuda_ipc"

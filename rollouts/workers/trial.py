@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tries the policy once in the driver, which tells what is wrong before any worker starts."""
+"""Tries the policy once in the driver, so that mistakes show before any worker starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rollouts.workers.worker_config import MakePolicy, PolicySpec, WorkerConfig
 
 _log = logging.getLogger(__name__)
 
-# What torch says where a network gets inputs that it is not for.
+# words in torch's errors where inputs do not fit a network
 _ABOUT_SHAPES = re.compile(r"shape|size|dimension|channel|dtype|scalar type", re.IGNORECASE)
 
 _GPU_FILES = (
@@ -37,21 +37,21 @@ _GPU_FILES = (
 def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shapes]:
     """Makes worker 0's policy in this process; acts on and values one batch of empty observations.
 
-    The random numbers that this process draws later are the same as without. Only what is wrong for
-    certain is refused; anything else that goes wrong is a warning in the log, as it may go well
-    where the workers are, which have the first weights before they act. Nothing is tried where the
-    environment's engine is missing here, or where the policy could open a GPU that this process has
-    not used yet: its context takes memory that this process would never give back.
+    The random numbers that this process draws later do not change. Only certain mistakes are
+    refused; any other error is a warning in the log, as it may not occur in the workers, which have
+    the first weights before they act. Nothing is tried where the environment's engine is missing
+    here, or where the policy could open a GPU that this process has not used yet: the GPU's context
+    would take memory that this process never gives back.
 
     Args:
       make_policy: See `RolloutCoordinator`.
       config: The config of worker 0, whose environments are those of `make_vec`.
     Returns:
-      By the names of policies, see `WeightStore.shapes`, the shapes of the weights that they take;
-      of those that were tried and say so by a method `weight_shapes`.
+      policy -> the shapes of its weights, see `WeightStore.shapes`, for the policies that were
+      tried and have a method `weight_shapes`.
     Raises:
       SpecError: the policy's network does not fit the observations, or it returned a wrong shape or
-        an action that there is not.
+        an action outside of the action space.
     """
     import rollouts
 
@@ -66,7 +66,7 @@ def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shape
     groups = groups_of(env)
     found = {}
     for name, spec in policy_specs(config, groups).items():
-        # all rows at once, but of asynchronous pools, which have one agent
+        # all rows at once, except in asynchronous pools, whose environments have one agent
         num_envs = config.num_envs * getattr(groups[spec.group or ONLY], "num_agents", 1)
         found[name] = _try_on(make_policy, spec, num_envs, config.collect.batch_size or num_envs)
     return {name: shapes for name, shapes in found.items() if shapes is not None}
@@ -116,7 +116,7 @@ def _act_and_value(policy: Any, spec: PolicySpec, num_envs: int, num_rows: int) 
 
 
 def _weight_shapes(policy: Any) -> Shapes | None:
-    """Returns which weights the policy takes; None where it does not say."""
+    """Returns the shapes of the policy's weights; None without a `weight_shapes` that holds."""
     for each in type(policy).__mro__:
         # a subclass that only inherits the method may have a load_weights that takes other arrays
         if "weight_shapes" in vars(each):
@@ -128,7 +128,7 @@ def _weight_shapes(policy: Any) -> Shapes | None:
 
 
 def _empty_observations(space: gymnasium.Space[Any], num_rows: int) -> np.ndarray[Any, Any]:
-    """Returns (B, ...) zeros, or the lowest of a space that counts from elsewhere; read-only."""
+    """Returns (B, ...) zeros, or the lowest values of a space with a `start`; read-only."""
     obs = np.zeros((num_rows, *(space.shape or ())), space.dtype)
     obs += getattr(space, "start", 0)
     obs.flags.writeable = False
@@ -136,10 +136,10 @@ def _empty_observations(space: gymnasium.Space[Any], num_rows: int) -> np.ndarra
 
 
 def _may_open_a_gpu() -> bool:
-    """Says whether there is a GPU that this process does not use yet; opens none."""
+    """Tells whether there is a GPU that this process does not use yet; opens none."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        # counts without CUDA's runtime, if it can: a process that has it cannot fork
+        # torch counts without CUDA's runtime if it can: a process with the runtime cannot fork
         return not torch.cuda.is_initialized() and torch.cuda.device_count() > 0
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not is_hidden and any(os.path.exists(path) for path in _GPU_FILES)
@@ -163,5 +163,5 @@ def _same_random_numbers_later() -> Iterator[None]:
             if has_cuda:
                 torch.cuda.set_rng_state_all(cuda_states)
         elif (imported := sys.modules.get("torch")) is not None:
-            # the policy was the first to import it: torch begins with a seed from the system
+            # the policy imported torch, so there is no state to put back: it gets a new seed
             imported.default_generator.seed()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """WeightTransport: how weights travel. Torch tensors as NumPy arrays, floats in 16 bits and back.
 
-Knows torch only where it is loaded already or 16-bit floats are asked for, and Ray not at all.
+Uses torch only where it is loaded already or 16-bit floats are asked for, and never Ray.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ _INFINITY = {"float16": 0x7C00, "bfloat16": 0x7F80}
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightTransport:
-    """The form in which published weights are stored, and so what of them goes to the workers.
+    """The form in which published weights are stored and sent to the workers.
 
     Attributes:
       dtype: "float16" or "bfloat16": float32 and float64 arrays are stored in 16 bits and come
         back in their own dtype with 11 or 8 significant bits instead of 24. Workers then act with
         rounded weights, and their log_prob is that of the rounded policy. Other arrays, such as
         integers, are not touched. None stores all as they are.
-      delta: Store only the arrays that differ from the version before, beside those that do not.
-        Pays where part of the model is frozen; costs one comparison of each such array.
+      delta: Store only the arrays that differ from the version before; the others are kept. Pays
+        where part of the model is frozen; costs one comparison of each such array.
       first_version: Number of the first published weights; a resumed run goes on counting.
       tensor_transport: How weights of `RolloutCoordinator.publish_from` go from a learner's actor
         to the workers, see `CollectOptions.tensor_transport`; "auto" for the way of fragments.
-        Whatever it is, they are in the object store, too, for workers that a transfer fails for,
+        With any value they are in the object store, too, for workers to which a transfer fails,
         as after the learner's death.
     """
 
@@ -121,7 +121,7 @@ def to_stored(weights: Mapping[str, Array | Tensor], dtype: str | None) -> dict[
 
     CPU tensors and contiguous arrays become views of the same memory, so a function that
     stores the result must copy it before the caller goes on. Tensors of a GPU are copied to pinned
-    memory, all before the one wait for the GPU.
+    memory; all copies start before one wait for the GPU.
 
     Args:
       weights: name -> NumPy array or torch tensor, any shapes, numeric dtypes.
@@ -138,11 +138,11 @@ def to_stored(weights: Mapping[str, Array | Tensor], dtype: str | None) -> dict[
 def narrowed(
     weights: Mapping[str, Array | Tensor], dtype: str | None
 ) -> tuple[dict[str, Array | Tensor], dict[str, str]]:
-    """Rounds what `to_stored` rounds, where it is.
+    """Rounds the arrays that `to_stored` rounds, on the device where they are.
 
     Returns:
-      name -> what is stored of it, bfloat16 as the int16 of its bits; and of those that were
-      narrowed name -> what the array was, as np.dtype.str.
+      name -> the value to store, a bfloat16 as the int16 of its bits; and for narrowed values
+      name -> the dtype before, as np.dtype.str.
     """
     values: dict[str, Array | Tensor] = {}
     originals: dict[str, str] = {}
@@ -162,7 +162,7 @@ def to_host(
     originals: Mapping[str, str],
     weights: Mapping[str, Array | Tensor],
 ) -> dict[str, Stored]:
-    """Makes arrays of what `narrowed` returned of `weights`; see `to_stored`."""
+    """Makes arrays from what `narrowed` returned for `weights`; see `to_stored`."""
     stored: dict[str, Stored] = {}
     for name, value in _to_host(values).items():
         array = _as_array(value)
@@ -186,13 +186,13 @@ def from_stored(stored: Mapping[str, Stored]) -> dict[str, Array]:
 def by_policy(
     weights: Any, policies: Collection[str] | None, what: str
 ) -> Mapping[str, Mapping[str, Array | Tensor]]:
-    """Returns policy -> weights; those of one agent are given without a name.
+    """Returns policy -> weights; the weights of a single agent are given without a name.
 
     Args:
-      weights: Called `what` in errors.
-      policies: The names that there are; None where they are not known.
+      weights: What the user gave; errors call it `what`.
+      policies: The names of all policies; None where they are not known.
     Raises:
-      SpecError: `weights` have another form, or a policy that there is not.
+      SpecError: `weights` have another form, or an unknown policy.
     """
     if policies is not None and tuple(policies) == (ONLY,):
         return {ONLY: weights}
@@ -215,7 +215,7 @@ def by_policy(
 
 def check_shapes(weights: Mapping[str, Array | Tensor], shapes: Shapes | None) -> None:
     """Raises SpecError where arrays are missing, too many or of other shapes; None allows any.
-    DTypeError where there are none."""
+    Raises DTypeError where weights are no dict."""
     check_named(weights)
     if shapes is None:
         return
@@ -238,7 +238,7 @@ def check_shapes(weights: Mapping[str, Array | Tensor], shapes: Shapes | None) -
 
 @contextlib.contextmanager
 def said_of(policy: str) -> Iterator[None]:
-    """Makes a SpecError name the policy whose weights it is about; one alone has no name."""
+    """Adds the policy's name to a SpecError about its weights; a single policy has none."""
     try:
         yield
     except SpecError as error:
@@ -263,7 +263,7 @@ def is_same(a: Stored, b: Stored) -> bool:
         )
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
-    # in blocks: arrays that changed mostly differ in the first one, and none needs much memory
+    # in blocks: changed arrays mostly differ in the first block, and a block needs little memory
     left, right = a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)
     block = 1 << 18
     return all(
@@ -273,7 +273,7 @@ def is_same(a: Stored, b: Stored) -> bool:
 
 
 def _float_dtype(name: str, value: Any) -> str | None:
-    """Returns the dtype of a float array that can be narrowed, None of another numeric array."""
+    """Returns the dtype of a float array that can be narrowed, None for other numeric arrays."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         narrowable = {torch.float32: "<f4", torch.float64: "<f8", torch.bfloat16: "bfloat16"}
@@ -289,7 +289,7 @@ def _float_dtype(name: str, value: Any) -> str | None:
 
 
 def _narrow(value: Array | Tensor, dtype: str) -> Tensor:
-    """Rounds to 16 bits where the array is; a bfloat16 as the int16 of its bits."""
+    """Rounds to 16 bits on the array's device; returns a bfloat16 as the int16 of its bits."""
     import torch
 
     from rollouts.policy import as_tensor

@@ -37,15 +37,15 @@ MakePart = Callable[[int, Weights], WeightPart]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
-    """Weights of one policy that were stored, by the process that has them.
+    """Weights of one policy, as the process that has them stores them.
 
     Attributes:
       sizes      name -> bytes, of all arrays.
-      names      Those that were stored, as `DeltaPlan.names_to_store` says.
-      make_part  Stores these as a version's part.
-      source     Whose weights they are, for `==`: parts are only shared between versions of one.
-                   None for those of this process.
-      number     The number by which the source knows this snapshot.
+      names      The arrays to store, as `DeltaPlan.names_to_store` returns them.
+      make_part  Makes the part of a version from these.
+      source     Origin of the weights, compared by `==`: versions share parts within one source.
+                   None for this process.
+      number     The number that the source gave to this snapshot.
       origin     See `StoredWeights`.
     """
 
@@ -57,7 +57,7 @@ class Snapshot:
     origin: str | None = None
 
 
-# what is stored of each policy's newest weights, of those that came from a source
+# source -> the plan of each policy whose newest weights came from it
 PlansOf = Callable[[object], Mapping[str, "DeltaPlan"]]
 # takes snapshots of some policies, by their names
 TakeSnapshots = Callable[[PlansOf], Mapping[str, Snapshot]]
@@ -66,16 +66,16 @@ TakeSnapshots = Callable[[PlansOf], Mapping[str, Snapshot]]
 class WeightStore:
     """Numbers the published weights, 1, 2, ... by default, and keeps the newest. Thread-safe.
 
-    Weights are kept by policy, and versions are those of all policies together. One agent is the
-    policy `ONLY`, whose name nobody has to say. Older versions are freed as soon as no call in
-    flight offers them any more.
+    Weights are kept by policy, and a version is that of all policies together. The policy of a
+    single agent is `ONLY`, a name that callers need not give. Older versions are freed as soon as
+    no call in flight offers them any more.
 
     `_publishing` is held while weights are stored, so that versions become visible in their order;
-    `_lock` guards the rest, and is never held for long. Lock order: as here.
+    `_lock` guards the rest, and is never held for long. Lock order: `_publishing`, then `_lock`.
 
     Attributes:
       policies  Their names; None until they are known here.
-      shapes    policy -> name -> shape, of those whose weights are known: others are refused.
+      shapes    policy -> name -> shape, where known: weights of other shapes are refused.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class WeightStore:
         """Makes an empty store.
 
         Args:
-          make_part: Stores arrays and returns what refers to them: `local_part` or `ray_part`.
-          transport: What is stored of the weights, and from which version on they are counted.
+          make_part: Stores arrays and returns a reference to them: `local_part` or `ray_part`.
+          transport: The form in which weights are stored, and the number of the first version.
           policies: Their names; None where they are not known yet, see `learn_policies`.
         """
         self.policies = None if policies is None else tuple(policies)
@@ -121,7 +121,7 @@ class WeightStore:
 
     @property
     def published_bytes(self) -> int:
-        """Bytes that all `publish` stored: in 16 bits where narrowed, without unchanged parts."""
+        """Bytes that all `publish` calls stored: narrowed arrays in 16 bits, unchanged ones not."""
         with self._lock:
             return self._published_bytes
 
@@ -135,7 +135,7 @@ class WeightStore:
             any numeric dtypes. The memory of contiguous CPU tensors is copied once, into the store;
             tensors of a GPU are copied to pinned memory first. bfloat16 tensors come back as
             float32 arrays of the same values. With several agents: policy -> such weights; policies
-            that are not there keep theirs.
+            that are left out keep theirs.
           statistics: The statistics with which workers that normalise go on.
         Raises:
           SpecError: there is no such policy, a value is not numeric, a finite number does not fit
@@ -153,10 +153,10 @@ class WeightStore:
     def publish_from(
         self, take: TakeSnapshots, statistics: Mapping[str, RunningStatistics] | None = None
     ) -> int:
-        """Publishes what somebody else stores; returns the version.
+        """Publishes weights that `take` stores; returns the version.
 
         Args:
-          take: Stores them. What it raises leaves the newest version as it was.
+          take: Stores weights of other processes. If it raises, the newest version stays as it was.
           statistics: See `publish`.
         """
         with self._publishing:
@@ -186,7 +186,7 @@ class WeightStore:
         snapshots: Mapping[str, Snapshot],
         statistics: Mapping[str, RunningStatistics] | None,
     ) -> int:
-        """Makes the next version of snapshots of some policies; the others keep what they have.
+        """Makes the next version from snapshots of some policies; the others keep their weights.
 
         Raises:
           SpecError: There is no such policy.
@@ -214,11 +214,11 @@ class WeightStore:
         return version
 
     def _others(self, published: Collection[str]) -> list[str]:
-        """Returns the policies whose weights a version has besides those that are published now.
+        """Returns the policies that keep their weights in a version that publishes others.
 
-        Weights that were published by mistake end here: under a name that no worker has or, before
-        the names are known, those of one agent where now those of several are given, and the
-        reverse.
+        Weights that were published by mistake are left out: those under a name that no worker has
+        and, before the names are known, those of a single agent if several agents' are published
+        now, or the reverse.
         """
         known, is_one = self.policies, ONLY in published
         for policy in published:
@@ -239,7 +239,7 @@ MAX_PARTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaPlan:
-    """The parts of the version before that are stored, in numbers: small enough to send.
+    """The stored parts of the version before, in numbers alone, so that a plan is small to send.
 
     Attributes:
       homes       name -> number of the part that has its array; empty where nothing is stored.
@@ -256,8 +256,8 @@ class DeltaPlan:
     ) -> frozenset[str]:
         """Returns which arrays of the next version must be stored: those that are not as before.
 
-        When the parts would have more than twice the bytes of the weights, or be more than
-        MAX_PARTS, that is all.
+        All are returned where the parts would otherwise have more than twice the bytes of the
+        weights, or be more than MAX_PARTS.
         """
         names = frozenset(stored)
         if names != before.keys() or names != self.homes.keys():
@@ -276,8 +276,8 @@ class DeltaPlan:
 class DeltaParts:
     """The stored arrays of a policy's newest weights, each in the part in which it last changed.
 
-    A part is dropped when a later one replaced all its arrays. `source` and `number`: see
-    `Snapshot`, of the newest.
+    A part is dropped when later ones have replaced all its arrays. `source` and `number` are those
+    of the newest `Snapshot`.
     """
 
     homes: Mapping[str, _Part] = field(default_factory=dict)
@@ -291,7 +291,7 @@ class DeltaParts:
         return tuple(part.stored for part in self.parts)
 
     def plan(self) -> DeltaPlan:
-        """Says what is stored."""
+        """Returns which parts are stored."""
         return DeltaPlan(
             homes={name: self.parts.index(part) for name, part in self.homes.items()},
             part_bytes=tuple(part.num_bytes for part in self.parts),
@@ -299,7 +299,7 @@ class DeltaParts:
         )
 
     def followed_by(self, version: int, snapshot: Snapshot) -> DeltaParts:
-        """Returns what is stored when a version was added."""
+        """Returns the parts that are stored after one more version."""
         homes, parts = dict(self.homes), self.parts
         if snapshot.source != self.source or snapshot.sizes.keys() != homes.keys():
             homes, parts = {}, ()

@@ -101,7 +101,7 @@ class RolloutWorker:
     def collect(self, offer: WeightOffer | None) -> Fragment:
         """Collects one fragment with the offered weights, or with its own if those are not newer.
 
-        None stands for the offer before.
+        None stands for the offer of an earlier call.
 
         Raises:
           ProtocolError: an earlier fragment failed: its steps are gone, so nothing may follow it.
@@ -112,7 +112,7 @@ class RolloutWorker:
                 f"worker {self._config.worker_id} failed before, its trajectories are broken: "
                 "start a new one"
             )
-        # only a fragment that comes through clears the mark
+        # only a completed fragment clears the flag
         self._is_broken = True
         if offer is not None and offer.version > self._version:
             go_on_from(self._collector.env, offer.statistics)
@@ -143,14 +143,14 @@ class RolloutWorker:
     def collect_several(
         self, offer: WeightOffer | None, num_fragments: int
     ) -> tuple[tuple[FragmentInfo | WorkerFailure, ...], list[Payload]]:
-        """Collects fragments with the same weights, see `collect`, until they are worth a call.
+        """Collects fragments with the same weights, see `collect`, for `WORTH_S`.
 
         Args:
           offer: See `collect`.
           num_fragments: The most; none begins once `WORTH_S` have passed.
         Returns:
-          answers   of each fragment that was begun; only the last may be a failure
-          payloads  of those that were completed
+          answers   one for each fragment that was begun; only the last may be a failure
+          payloads  one for each fragment that was completed
         """
         answers: list[FragmentInfo | WorkerFailure] = []
         payloads: list[Payload] = []
@@ -170,7 +170,7 @@ class RolloutWorker:
         close()
 
     def _set_torch_threads(self) -> None:
-        # a policy without torch is not made to import it
+        # torch is not imported for a policy without it
         torch = sys.modules.get("torch")
         if torch is None:
             return
@@ -184,7 +184,7 @@ class RolloutWorker:
 
 @dataclass(slots=True)
 class _Collecting:
-    """Environments, the policies that get weights, and functions that collect and end."""
+    """Environments, the policies that get weights, and functions that collect and close."""
 
     env: Any
     policy: Any
@@ -193,16 +193,16 @@ class _Collecting:
 
 
 def build_collector(config: WorkerConfig, make_policy: MakePolicy) -> CollectorLike:
-    """Makes the usual collector: the worker's environments, its policies, and who collects.
+    """Makes the usual collector: the worker's environments, its policies and a Collector.
 
     Raises:
-      EngineError: collect.device is not here, or no compiler for the emulation.
+      EngineError: The device is not here, or there is no compiler for its emulation.
       SpecError: The policies do not fit the environments, or cannot act on the device.
     """
     env: Any = _build_env(config)
     try:
         if config.collect.make_env is not None:
-            # the coordinator has checked those of an id
+            # the coordinator has checked environments that it makes from an id
             check("RolloutCoordinator", config.collect.asked, cell_of(env))
         policies, acting = make_policies(env, config, make_policy)
         collector = _collector_of(env, acting.get(ONLY, acting), config)
@@ -226,7 +226,7 @@ def _collector_of(env: Any, acting: Any, config: WorkerConfig) -> Any:
 
 
 def collect_logged(collector: Any) -> RolloutBatch | MultiAgentRollout:
-    """Collects and waits for the log: a fragment that leaves a worker outlives it there.
+    """Collects and waits for the log: it has each delivered fragment, even if the worker dies.
 
     Raises:
       FileError: The log cannot be written, and its on_error is "stop". As `Collector.collect`.
@@ -239,7 +239,7 @@ def collect_logged(collector: Any) -> RolloutBatch | MultiAgentRollout:
 def collect_on_device(
     collector: Any, tensor_transport: TensorTransport
 ) -> RolloutBatch | MultiAgentRollout:
-    """Collects and waits for the device, so that an error is this rollout's; it is fit to travel.
+    """Collects and waits for the device, so that an error is this rollout's; it can be sent then.
 
     Raises:
       EnvError: Something went wrong on the device; it names the env_id.
@@ -254,7 +254,7 @@ def collect_on_device(
 
 
 def _build_env(config: WorkerConfig) -> BatchedEnv:
-    """Makes a pool, on a device or not, or what the user wants in its place."""
+    """Makes a pool, on a device or not, or the environments of the user's `make_env`."""
     collect = config.collect
     if collect.make_env is None:
         import rollouts

@@ -37,38 +37,38 @@ if TYPE_CHECKING:
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectOptions:
-    """Options of collecting in a worker: its environments, its collector, what a fragment has.
+    """Options of collecting in a worker: its environments, its collector, and its fragments.
 
     Attributes:
       batch_size: See `make_vec`; None for synchronous pools.
-      num_torch_threads: Threads of torch in each worker. None for 1 unless the policy's network is
-        large, see `rollouts.machine.torch_threads.threads_for`, and at most num_threads_per_worker:
-        torch's threads take the cores from those of the pool.
+      num_torch_threads: Threads of torch in each worker. None: 1, or more if the policy's network
+        is large, see `rollouts.machine.torch_threads.threads_for`, up to num_threads_per_worker, as
+        torch's threads share the cores with those of the pool.
       pack_frame_stacks: Send stacked observations (T, B, S, ...) as single frames and an index;
         `get` forms the same stacks from them, to the bit. None: where the environment has an option
         stack_num above 1, as Atari games have.
       keep_final_obs: See `Collector`; a replay needs it.
-      make_env: Makes each worker's environments in place of `make_vec`, from its WorkerConfig, of
-        which they take num_envs, env_id_offset and env_seed; must pickle. They autoreset in the
-        same step, as `from_env_fns(..., autoreset_mode="same_step")` does. env_id is then a mere
+      make_env: Makes each worker's environments in place of `make_vec`, from its WorkerConfig, with
+        its num_envs, env_id_offset and env_seed; must pickle. They autoreset in the same step, as
+        `from_env_fns(..., autoreset_mode="same_step")` does. The coordinator's id is then a mere
         name. Not with `inference`.
       make_collector: Replaces `build_collector` in the workers; must pickle.
-      engine: "auto", "native" or "torch", what computes the policy: see `Collector`.
-      outputs: Names of what `extras` have of each step, see `Collector`; not with `inference`.
-      returns: Adds advantages and targets, made of the values that the policy had, to fragments;
-        see `Collector`.
-      mask_actions: Makes policies choose among what info["action_mask"] allows, see `Collector`;
-        not with `inference`.
+      engine: "auto", "native" or "torch": the code that computes the policy, see `Collector`.
+      outputs: Names of values of each step in `extras`, see `Collector`; not with `inference`.
+      returns: Adds advantages and targets, computed from the policy's values, to fragments; see
+        `Collector`.
+      mask_actions: Makes policies choose among the actions that info["action_mask"] allows, see
+        `Collector`; not with `inference`.
       policies: Group -> name of the policy that acts for it, with several agents.
-        A group that is not there has a policy of its own name; groups with one name share it.
-      device: "cuda" makes each worker step its environments on a GPU, next to the policy, as
+        A group that is left out has a policy of its own name; groups with one name share a policy.
+      device: "cuda" makes each worker step its environments on a GPU, beside the policy, as
         `make_vec` does; fragments are then of tensors. "cpu-emulation" runs the same
         kernels as loops, for tests. None for a pool of C++ threads.
       tensor_transport: The way of fragments to a learner's actor, with a `device`; see
-        `RolloutCoordinator.hand_over`. "object_store": through the host's memory; what a worker
-        completed outlives it. The others go from worker to learner and are lost with the worker:
-        "cuda_ipc" within one GPU, "nixl" between GPUs and machines. "auto" for NIXL where
-        device="cuda" and it is installed here, else the object store.
+        `RolloutCoordinator.hand_over`. "object_store": through the host's memory; completed
+        fragments outlive their worker. With the others they go straight from worker to learner, and
+        are lost with the worker: "cuda_ipc" within one GPU, "nixl" between GPUs and machines.
+        "auto" is NIXL where device="cuda" and it is installed here, else the object store.
     """
 
     batch_size: int | None = None
@@ -89,14 +89,14 @@ class CollectOptions:
     def asked(self) -> list[str]:
         """Keys of `rollouts.features` for the values that are not the defaults."""
         asked = asked_of(self, "collect.")
-        # to pack nothing is possible everywhere
+        # pack_frame_stacks=False is possible everywhere
         return [
             one for one in asked if self.pack_frame_stacks or one != "collect.pack_frame_stacks"
         ]
 
     @property
     def of_collector(self) -> dict[str, Any]:
-        """Keyword arguments for the worker's `Collector`: the options that it has too."""
+        """Keyword arguments for the worker's `Collector`, which has options of the same names."""
         named = {one.name for one in fields(Asked)}
         return {one.name: getattr(self, one.name) for one in fields(self) if one.name in named}
 
@@ -127,8 +127,8 @@ class CollectOptions:
         _check_function("collect.make_collector", self.make_collector)
 
     def decided(self, num_workers: int) -> Self:
-        """Returns options in which the coordinator's process has decided what was left open."""
-        # in this process nothing travels, and a GPU's rollouts travel as they are
+        """Returns options with values for those that were left open; the coordinator calls this."""
+        # without workers nothing is sent, and rollouts on a device are sent unpacked
         packs = self.pack_frame_stacks if num_workers and self.device is None else False
         transport = chosen(self.tensor_transport, self.device)
         return replace(self, pack_frame_stacks=packs, tensor_transport=transport)
@@ -185,7 +185,7 @@ class WorkerConfig:
 
     @property
     def noise_seed(self) -> int:
-        """The seed of native noise, the same for all workers: that differs by env_id alone."""
+        """The seed of native noise, the same for all workers: the noise differs by env_id."""
         return derive_seed(self.seed, self.incarnation)
 
 
@@ -204,8 +204,8 @@ class PolicySpec:
     """Facts about the worker that `make_policy` makes a policy for.
 
     Its spaces are those of a single environment, under the names they have in `rollouts.EnvSpec`:
-    a function that looks at nothing else makes the learner's policy as well. Of environments with
-    several agents they are those of a group, and it is called for each `policy`.
+    a make_policy that reads nothing else can also make the learner's policy from an EnvSpec. With
+    several agents they are the spaces of a group, and make_policy is called for each `policy`.
     """
 
     id: str
@@ -224,7 +224,7 @@ class PolicySpec:
         """Facts for a policy that acts in this process, without workers.
 
         Args:
-          spaces: An `EnvSpec`, the agents of a group or a pool: what the policy observes and does.
+          spaces: An `EnvSpec`, an `AgentGroup` or a pool, which has the policy's two spaces.
         """
         return cls(
             id=id,
@@ -241,7 +241,7 @@ class PolicySpec:
 class CollectorLike(Protocol):
     """The part of Collector that a worker uses; `env` is closed with the worker.
 
-    `policy` gets the published weights; of several agents it is a dict of policy -> such an object.
+    `policy` gets the published weights; with several agents it is a dict of name -> policy.
     """
 
     env: Any
@@ -256,7 +256,7 @@ MakeCollector = Callable[[WorkerConfig, MakePolicy], CollectorLike]
 
 
 def derive_seed(*parts: int) -> int:
-    """Mixes the parts into 63 bits: equal parts give equal seeds, others practically never do."""
+    """Mixes the parts into 63 bits: equal parts give equal seeds, others practically never."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
