@@ -26,6 +26,9 @@ struct World {
     state.resize(9 * envs());
     policy_state.resize(9 * cells);
     begins.resize(envs(), 1);
+    digest.resize(envs());
+    largest_reward.resize(envs());
+    is_obs_finite.resize(envs());
     SetWeights(0.1f);
   }
 
@@ -78,6 +81,9 @@ struct World {
         .advantage = advantage.data(),
         .target = target.data(),
         .returns = {.gamma = 0.99, .gae_lambda = 0.95, .n = num_steps_of_returns},
+        .digests = {.digest = digest.data(),
+                    .largest_reward = largest_reward.data(),
+                    .is_obs_finite = is_obs_finite.data()},
         .state = state.data(),
         .begins = begins.data(),
         .policy_state = policy_state.data(),
@@ -105,8 +111,10 @@ struct World {
   mutable std::mutex mutex;                             // as the interpreter's lock is for Python
   std::shared_ptr<const policy::NativePolicy> current;  // guarded by mutex
   std::vector<float> advantage, target, obs, log_prob, value, reward, bootstrap, last_value, state, policy_state;
+  std::vector<float> largest_reward;
+  std::vector<std::uint64_t> digest;
   std::vector<std::int64_t> action;
-  std::vector<std::uint8_t> terminated, truncated, begins;
+  std::vector<std::uint8_t> terminated, truncated, begins, is_obs_finite;
   std::vector<double> episode_return;
   std::vector<std::int32_t> episode_length;
 };
@@ -125,6 +133,8 @@ void RolloutsEqualThoseOfOneThread() {
     CHECK(found.log_prob == expected.log_prob && found.bootstrap == expected.bootstrap);
     CHECK(found.episode_return == expected.episode_return);
     CHECK(found.advantage == expected.advantage && found.target == expected.target);
+    CHECK(found.digest == expected.digest && found.largest_reward == expected.largest_reward);
+    CHECK(found.is_obs_finite == std::vector<std::uint8_t>(150, 1));
     found.num_steps_of_returns = expected.num_steps_of_returns = rollout % 4;
     for (World* world : {&expected, &found}) {
       std::copy(world->obs.end() - 600, world->obs.end(), world->obs.begin());
@@ -166,6 +176,7 @@ void CountedRolloutsEqualThoseOfOneThread() {
     CHECK(found.obs == expected.obs && found.reward == expected.reward);
     CHECK(found.action == expected.action && found.advantage == expected.advantage);
     CHECK(found.policy_state == expected.policy_state && found.state == expected.state);
+    CHECK(found.digest == expected.digest);
     CHECK(together.rows() == (rollout + 1) * 40 * 150 && alone.rows() == together.rows());
     for (World* world : {&expected, &found}) {
       std::copy(world->obs.end() - 600, world->obs.end(), world->obs.begin());

@@ -22,9 +22,9 @@ from sanitizers import (
 
 GROUPS = [
     group("pool_stress", HERE, "pool_stress*.cpp"),
-    # checked_copy.cpp is of several instruction sets: the loader picks before a sanitizer is there
-    group("pool", NATIVE / "src" / "pool", "[!c]*.cpp", "cpu_pool*.cpp"),
+    group("pool", NATIVE / "src" / "pool", "*.cpp"),
     group("acting", NATIVE / "src" / "policy", "native_policy.cpp", "r*.cpp"),
+    group("digests", NATIVE / "src" / "data", "column_digests.cpp"),
     *LEARNING,
     WORKER_THREADS,
     SUPPORT,
