@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundles: what equal actors take of a cluster, and on which nodes they may be."""
+"""Bundles: the resources of equal actors, and the nodes on which they may be."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundles:
-    """Resources of `count` actors that are all alike, in Ray's terms; nothing is left open.
+    """Resources of each of `count` equal actors, in Ray's terms, with defaults filled in.
 
     With a `strategy` the actors get a placement group, which reserves all bundles at once; without
     one each actor starts where Ray finds room.
@@ -29,7 +29,7 @@ class Bundles:
 
     @classmethod
     def of_workers(cls, placement: Placement, *, num_workers: int, num_threads: int) -> Bundles:
-        """Returns the bundles of all workers that there may ever be; no field is None any more."""
+        """Returns the bundles of all workers that there may ever be, with defaults filled in."""
         return cls(
             count=num_workers if placement.max_workers is None else placement.max_workers,
             num_cpus=num_threads if placement.num_cpus is None else placement.num_cpus,

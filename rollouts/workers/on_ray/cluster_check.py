@@ -40,9 +40,9 @@ class FirstFragment:
 
     Attributes:
       env_id: Any of `rollouts.env_ids()`.
-      env_options: As of `RolloutCoordinator`.
-      make_policy: The same.
-      weights: Those that are published.
+      env_options: See `RolloutCoordinator`.
+      make_policy: See `RolloutCoordinator`.
+      weights: The weights to publish.
       num_envs: Environments of the worker.
       rollout_length: Steps T.
     """
@@ -64,8 +64,8 @@ def try_nodes(
       address: See `RaySession`.
       num_nodes: Nodes to wait for; fewer are returned where they do not come in time.
       timeout_s: Seconds that each of joining, answering and the first fragment may take.
-      task: What a worker on each node collects; it reserves no CPU, so a job that runs there is
-        slowed, and nothing waits. None for nothing.
+      task: The fragment that a worker on each node collects; None for none. The worker reserves no
+        CPU: it does not wait for a job that runs on the node, but slows it.
     Returns:
       The nodes in the order of their addresses, and the report of this process.
     Raises:
@@ -98,13 +98,13 @@ def _join(address: str | None, timeout_s: float) -> RaySession:
 
 
 def _wait_for_nodes(num_nodes: int, timeout_s: float) -> list[NodeState]:
-    """Returns the living nodes, as soon as there are so many."""
+    """Returns the living nodes, once there are `num_nodes` or the time is over."""
     end = time.monotonic() + timeout_s
     while True:
         alive = [node for node in ray.nodes() if node["Alive"]]
         if len(alive) >= num_nodes or time.monotonic() > end:
             break
-        time.sleep(_LOOK_S)  # Ray tells nobody of a new node
+        time.sleep(_LOOK_S)  # Ray has no call that waits for a new node
     found = [
         NodeState(
             node_id=node["NodeID"],
@@ -118,7 +118,7 @@ def _wait_for_nodes(num_nodes: int, timeout_s: float) -> list[NodeState]:
 
 
 def _can_collect(node: NodeState) -> bool:
-    """Whether a worker may run there, and would be of this release."""
+    """Tells whether a worker may run on a node, and would have this release of rollouts."""
     is_same = node.report is not None and node.report.release_error is None
     return is_same and node.offers.get("CPU", 0) > 0
 

@@ -50,17 +50,17 @@ class RolloutCoordinator(Generic[Rollout]):
 
     Each worker hosts one native pool and one policy. Fragments stay where they were made until the
     learner takes them; a slow learner makes the workers wait. A fragment that came is delivered
-    exactly once. A worker that dies is started again with new episodes and fresh seeds, and what
-    its open calls were to bring is dropped whole and counted.
+    exactly once. A worker that dies is started again with new episodes and fresh seeds; the
+    fragments of its open calls are dropped whole and counted.
 
-    `close` or the end of a `with` block ends the workers and waits for their end. One that nobody
-    refers to any more ends them too, soon after Python has collected it.
+    `close` or the end of a `with` block ends the workers and waits for their end. A coordinator
+    without references also ends them, soon after Python has freed it.
 
     All methods may be called from different threads; with `num_workers=0` only `close` and `stats`
     may run beside a `get`.
 
     A worker that raises, dies, hangs or does not start is killed and started again as its next
-    incarnation. An EnvError is no exception: its pool may be damaged, so it is not used again.
+    incarnation. So is one that raises EnvError: its pool may be damaged, so it is not used again.
 
     Environments may have several agents. Each group then has a policy of its own name, unless
     `collect=CollectOptions(policies=...)` gives several groups one: `make_policy` is called once
@@ -71,18 +71,18 @@ class RolloutCoordinator(Generic[Rollout]):
       id: Any of `rollouts.env_ids()`.
       make_policy: Called with a `PolicySpec` in each worker; must pickle. If the policy has a
         method `seed`, it is then called with PolicySpec.seed. Where workers use `make_vec` and no
-        GPU, it is first called once in this process, and the policy tried on empty observations;
-        not if there is a GPU here that this process has not used yet.
+        GPU, it is first called once in this process, and the policy tried on empty observations.
+        This trial is left out if there is a GPU here that this process has not used yet.
       num_workers: Ray actors; 0 collects in this process, on demand, without Ray.
       num_envs_per_worker: Environment i of worker w has the env_id
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
       rollout_length: Steps T per fragment.
-      num_coordinators: Processes that lead the workers. With 1 that is this one. With more, as
-        many actors of Ray have an equal share each, worker w that of number w % num_coordinators;
-        this process asks them, takes references to many fragments at a time, and keeps the one
-        queue, account and limit on lag. One that dies is started again with other workers and new
-        episodes; what its open calls were to bring is interrupted, and arrays that nobody had
-        fetched are lost. `faults` holds for coordinators as it does for workers. Not with
+      num_coordinators: Processes that lead the workers. With 1 this process leads them. With more,
+        so many Ray actors lead an equal share each: actor w % num_coordinators leads worker w. This
+        process takes references to many fragments at a time from them, and keeps the one queue,
+        account and limit on lag. An actor that dies is started again with other workers and new
+        episodes; the fragments of its open calls count as interrupted, and arrays that were not
+        fetched yet are lost. `faults` holds for these actors as it does for workers. Not with
         inference, tensor_transport or queue.merge="ordered".
       num_threads_per_worker: Threads of each pool.
       seed: Seed of the environments and, mixed with the worker's number, of the policies.
@@ -90,7 +90,7 @@ class RolloutCoordinator(Generic[Rollout]):
       sync_mode: "synchronous": workers collect only while a `get` waits, with the newest weights;
         every step has lag 0. "one_step_lag": they collect the next batch while the learner learns
         from the last one, with the weights it began with; lag 1 at most. "free_running": they
-        never wait for the learner but for room.
+        wait only where there is no room for more fragments.
       ray_address: Cluster to join. None uses the Ray this process is connected to, or
         RAY_ADDRESS, or starts one on this machine with just the CPUs the workers need.
       placement: See `Placement`: what Ray reserves for each worker, on which nodes, how many there
@@ -103,12 +103,12 @@ class RolloutCoordinator(Generic[Rollout]):
         contains.
       inference: See `Inference`: the actor in which one policy acts for all workers; None for a
         policy in each.
-      record: Folder in which each worker writes its log, or a `RunLog`, see `Collector`; one that
-        all machines share, or each machine's own.
+      record: Folder in which each worker writes its log, or a `RunLog`, see `Collector`. All
+        machines may share the folder, or each have its own at this path.
     Raises:
       SpecError: an argument is out of range, id or an option unknown, the policy's network
-        does not fit or it returns a wrong shape, ray_address is not that of a Ray, or has fewer
-        GPUs than the inference server and one worker need.
+        does not fit or it returns a wrong shape, no Ray is at ray_address, or it has fewer GPUs
+        than the inference server and one worker need.
     Example:
       with RolloutCoordinator("CartPole-v1", make_policy, num_workers=2, num_envs_per_worker=64,
                               rollout_length=128) as coordinator:
@@ -167,7 +167,7 @@ class RolloutCoordinator(Generic[Rollout]):
             collect=collect.decided(num_workers),
             record=checks.log_of(record, collect),
         )
-        # what a ReplayService checks
+        # a ReplayService checks these two
         self.collect, self.cell = collect, checks.check_cell(self._config, num_workers, options)
         policies = checks.check_env(self._config)
         self._weights = WeightStore(part_by_ray if num_workers else local_part, weights, policies)
@@ -198,7 +198,7 @@ class RolloutCoordinator(Generic[Rollout]):
         with needs("ray", "a RolloutCoordinator with num_workers above 0"):
             from rollouts.workers.on_ray.ray_runner import RayRunner
         inference = options.inference
-        # elsewhere it may need a GPU that is not here, or unknown spaces
+        # in other cases the policy may need a GPU that is not here, or its spaces are unknown
         needs_gpu = self._bundles.num_gpus or (inference is not None and inference.num_gpus)
         if collect.make_collector is None and collect.make_env is None and not needs_gpu:
             self._weights.shapes = try_policy(make_policy, config)
@@ -221,12 +221,12 @@ class RolloutCoordinator(Generic[Rollout]):
         """Offers new weights, which workers take over before their next fragment.
 
         Args:
-          weights: name -> numpy array or torch tensor, as from `Policy.weights`; copied. Of several
-            agents policy -> such weights, of some policies or of all: those of the others are not
-            sent again, and a policy that is never published is the one that `make_policy` made.
+          weights: name -> numpy array or torch tensor, as from `Policy.weights`; copied. With
+            several agents policy -> such weights, for some policies or all: the others keep theirs,
+            which are not sent again and are at first those that `make_policy` made.
         Returns:
-          The version, counted from weights.first_version: `policy_version` in the batches, of all
-          policies.
+          The version, counted from weights.first_version: one number for all policies, called
+          `policy_version` in the batches.
         Raises:
           SpecError: Values are not numeric, names or shapes not those of the policy, if known, or
             there is no such policy.
@@ -238,24 +238,24 @@ class RolloutCoordinator(Generic[Rollout]):
     def publish_from(
         self, learner: Any, method: str = "weights", *, timeout_s: float | None = 60.0
     ) -> int:
-        """Publishes weights as `publish_weights`, from a learner's actor and past this process.
+        """Publishes weights as `publish_weights` does, from a learner's actor, past this process.
 
-        Each policy's weights are stored and sent by themselves, so those of a frozen one stay where
-        they are. The learner copies them in its turn among the calls that it was given. They are
-        kept in the object store of its node, and outlive the learner's process there; with
+        Each policy's weights are stored and sent separately, so that a frozen policy's are not sent
+        again. The learner copies them after the calls that it was given before. They are kept in
+        the object store of its node, and outlive the learner's process there; with
         `weights.tensor_transport` they also go directly from its process to each worker.
 
         Args:
           learner: Handle of an actor. With several agents also policy -> handle of the actor whose
-            `method` returns its weights alone: these are asked at once, and become one version.
+            `method` returns that policy's weights: all are asked at once, for one version.
           method: The learner's method that returns what `publish_weights` takes; no arguments.
           timeout_s: Seconds to wait for the learner or learners; None waits for ever.
         Returns:
           The version, as `publish_weights`.
         Raises:
           TimeoutError: The learner was busy. LearnerError: It died, or `method` raised.
-          SpecError: It is no actor, has no such method, or that returned no weights of the policy.
-          Whatever is raised, the version before stays the newest.
+          SpecError: It is no actor, has no such method, or the method returned no such weights.
+          After any error the version before stays the newest.
         """
         take = self._runner.weights_of(learner, method, timeout_s)
         version = self._weights.publish_from(take, self._statistics.common)
@@ -269,8 +269,8 @@ class RolloutCoordinator(Generic[Rollout]):
           num_fragments: The number of fragments; at most queue.max_queued_fragments.
           timeout_s: Seconds to wait; None waits for ever.
         Returns:
-          A RolloutBatch (T, B, ...), or of several agents a MultiAgentRollout. Of one fragment its
-          arrays are read-only, but for stacks.
+          A RolloutBatch (T, B, ...), or with several agents a MultiAgentRollout. With one fragment
+          the arrays are read-only, except stacks of frames.
         Raises:
           TimeoutError: too few arrived in time; they stay for the next call.
           WorkerError: no worker is left; the message has their last errors.
@@ -297,16 +297,17 @@ class RolloutCoordinator(Generic[Rollout]):
         return self._take(self._runner.get_pending, num_fragments, timeout_s)
 
     def hand_over(self, learner: Any, timeout_s: float | None = None) -> FragmentInfo:
-        """Brings one fragment into a learner's actor, past this process; else as `get`.
+        """Brings one fragment into a learner's actor, past this process; otherwise as `get`.
 
-        The learner has the arrays when this returns, and takes them with `FragmentInbox.take`. One
-        that died with its worker is counted as lost, and the next one goes. After an error a
-        fragment is still here, and not in the learner.
+        The learner has the arrays when this returns, and takes them with `FragmentInbox.take`. A
+        fragment that died with its worker is counted as lost, and the next one is handed over.
+        After an error the fragment is still here, and not in the learner.
 
         Args:
           learner: Handle of an actor whose class inherits from `FragmentInbox`.
         Raises:
-          LearnerError: The learner's actor died, or cannot keep it. SpecError: It is no such actor.
+          LearnerError: The learner's actor died, or cannot keep the fragment.
+          SpecError: The learner is no such actor.
         """
         return self._take(partial(self._runner.hand_over, learner), 1, timeout_s)[0].info
 
@@ -326,7 +327,7 @@ class RolloutCoordinator(Generic[Rollout]):
             return taken
 
     def env_seed(self, incarnation: int) -> int | None:
-        """The seed of the pools of workers of an incarnation; None where `make_vec` makes none."""
+        """The seed of the workers' pools in an incarnation; None where `make_vec` makes none."""
         collect = self._config.collect
         if collect.make_env is not None or collect.make_collector is not None:
             return None
@@ -348,7 +349,7 @@ class RolloutCoordinator(Generic[Rollout]):
 
     @property
     def statistics(self) -> dict[str, RunningStatistics]:
-        """Statistics of all that was taken, by "observation" and "reward", where workers normalise.
+        """Statistics of all taken fragments by "observation" and "reward", if workers normalise.
 
         They travel with each new version of the weights; set them to go on from a checkpoint.
         """
@@ -363,7 +364,7 @@ class RolloutCoordinator(Generic[Rollout]):
 
         Further workers complete and deliver what they were asked for and then stop. A worker that
         was stopped or benched before comes back as its next incarnation, with its own env_ids and
-        new episodes. Unless queue.max_queued_fragments was given, that bound follows.
+        new episodes. Unless queue.max_queued_fragments was given, that bound changes accordingly.
 
         Args:
           num_workers: 1 to placement.max_workers.
@@ -394,7 +395,7 @@ class RolloutCoordinator(Generic[Rollout]):
         self._runner.drain(timeout_s)
 
     def stats(self) -> dict[str, Any]:
-        """Says what has happened so far; all numbers but the lag's are from one moment.
+        """Counts what has happened so far; all numbers but the lag's are from one moment.
 
         Returns:
           env_steps, fragments  {"produced", "delivered", "queued", "discarded": {reason: n}}, where
@@ -405,17 +406,17 @@ class RolloutCoordinator(Generic[Rollout]):
           calls           calls of workers, each for a fragment or several, see `CallSize`
           queue_depth     fragments waiting for the learner: those "queued", of which a `get` may be
                           fetching some
-          queued_bytes    of their arrays as they are in the object store
+          queued_bytes    bytes of the arrays of these, as they are in the object store
           outstanding_limit  fragments that may be in flight and queued together at present, with
                           those that a `get` is fetching on top. It falls when a `get` gives up,
                           `scale_to` takes workers away or the learner takes fewer per version; what
                           was asked for before then is not taken back
           restarts        incarnations started after a failure
-          failures        {reason: n}, of incarnations
+          failures        {reason: n}, the incarnations that failed
           learner_wait_s  seconds that `get` took, in all
           workers_wait_s  seconds that running workers waited for the learner, all together
           policy_version  the newest published
-          weights_bytes   of all published weights, as they were stored
+          weights_bytes   bytes of all published weights, as they were stored
           weight_pulls    {way: n}: how workers got weights, "object_store" or "direct", in the
                           fragments that were produced
           policy_lag      {"min", "mean", "max"} in versions, of the last batch's steps when it was
@@ -424,10 +425,9 @@ class RolloutCoordinator(Generic[Rollout]):
           over_max_policy_lag   {"env_steps", "fragments"} delivered although above the limit
           workers         one dict per worker: worker_id, incarnation, state, pid, host, in_flight,
                           fragments, env_steps, recent_failures, last_error
-          coordinators    with several, one dict per coordinator, as of workers, but that it has
-                          "coordinator" and "life" in place of the first two. Each is asked what
-                          its workers do; of one that does not answer within 2 s the last answer
-                          counts
+          coordinators    with several, one dict per coordinator, as for workers, with "coordinator"
+                          and "life" in place of the first two keys. Each coordinator is asked for
+                          its numbers; if one does not answer within 2 s, its last answer counts
 
         Reasons of `discarded`:
           closed          queued when the coordinator was closed
@@ -439,12 +439,12 @@ class RolloutCoordinator(Generic[Rollout]):
           worker_error    the policy or anything else raised
           env_error       an environment raised EnvError
           coordinator_died, no_worker_left   one of several coordinators ended, or was left without
-                          workers; what failed in its share, and was asked for there once more, also
-                          counts under the workers' reasons, and as requested again
+                          workers; fragments that failed in its share and were asked for again there
+                          also count under the workers' reasons, and once more as requested
           hung            faults.hang_timeout_s was over
           start_timeout   faults.start_timeout_s was over
           protocol        a worker broke its numbering
-          closed, removed by `close`, by `scale_to`
+          closed, removed   ended by `close`, by `scale_to`
         """
         stats = self._runner.stats()
         return {

@@ -24,7 +24,7 @@ ray: Any = _typed_ray
 
 
 def ray_transport(tensor_transport: TensorTransport) -> str | None:
-    """Returns what Ray calls a transport, ready to be used; None for its object store.
+    """Makes a transport ready and returns Ray's name of it; None for Ray's object store.
 
     Raises:
       EngineError: This Ray has no such transport, or what it needs is not installed.
@@ -51,10 +51,11 @@ def ray_transport(tensor_transport: TensorTransport) -> str | None:
 def make_ready(names: Collection[str]) -> str | None:
     """Prepares a worker's process for transports; to be called before anything else there.
 
-    Later Ray has a second thread in it, and of two that import the same at once one fails.
+    Ray starts a second thread in the process later, and if two threads import the same module at
+    once, one of them fails.
 
     Args:
-      names: As Ray calls them.
+      names: Ray's names of the transports.
     Returns:
       None, or a sentence on the transport that cannot be used here.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights as one buffer of bytes, which is a single tensor to send: packed and unpacked.
 
-Knows torch only where it is given tensors, and Ray not at all.
+Imports torch only when a function needs it, and never Ray.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rollouts.workers.weight_transport import Array, Narrowed, Stored
 if TYPE_CHECKING:
     from torch import Tensor
 
-# bytes: what any dtype's elements may begin at
+# alignment in bytes that fits every dtype
 _ALIGNMENT = 16
 
 
@@ -29,8 +29,8 @@ class Place:
     Attributes:
       name      The array's name among the weights.
       offset    Bytes from the buffer's start.
-      shape, dtype  As it is stored, dtype as np.dtype.str.
-      original  The dtype of what was narrowed to it; None where it is the array itself.
+      shape, dtype  Those of the stored array, dtype as np.dtype.str.
+      original  The dtype before the array was narrowed; None if it was not.
     """
 
     name: str
@@ -76,7 +76,7 @@ def pack(layout: Layout, values: Mapping[str, Array | Tensor], device: Any) -> T
     for place in layout:
         value = values[place.name]
         if isinstance(value, np.ndarray):
-            # as bytes, as torch does not know every dtype
+            # bytes, because torch does not have every dtype
             flat = as_tensor(np.asarray(value, order="C").reshape(-1).view(np.uint8))
         else:
             flat = value.detach().contiguous().reshape(-1).view(torch.uint8)
@@ -85,9 +85,9 @@ def pack(layout: Layout, values: Mapping[str, Array | Tensor], device: Any) -> T
 
 
 def unpack(layout: Layout, buffer: Tensor) -> dict[str, Array | Tensor]:
-    """Returns the weights: arrays on the memory of `buffer`, tensors where that is a GPU's.
+    """Returns the weights: arrays on the memory of `buffer`, or tensors where that is on a GPU.
 
-    What was narrowed is a copy in its original dtype.
+    Narrowed arrays are copied into their original dtype.
     """
     return {place.name: _of_bytes(place, buffer) for place in layout}
 
@@ -104,7 +104,7 @@ def _on_device(place: Place, part: Tensor) -> Tensor:
     """Returns a part of the buffer as a tensor; NumPy does the same on the host."""
     import torch
 
-    # the store says uint16 for the bits of a bfloat16
+    # the layout has uint16 for the bits of a bfloat16
     is_bfloat16 = place.original is not None and np.dtype(place.dtype) == np.uint16
     bits = part.view(torch.bfloat16 if is_bfloat16 else _torch_dtype(place.dtype))
     bits = bits.reshape(place.shape)

@@ -13,7 +13,7 @@ def as_future(
     translate: Callable[[BaseException], BaseException] = lambda error: error,
     convert: Callable[[Any], Any] = lambda value: value,
 ) -> Future[Any]:
-    """Returns Ray's future, with the result converted and what went wrong in our terms."""
+    """Returns a future of Ray's result, changed by `convert`; errors are changed by `translate`."""
     result: Future[Any] = Future()
 
     def pass_on(future: Future[Any]) -> None:

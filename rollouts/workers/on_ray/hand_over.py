@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fragments on their way from a worker's actor into a learner's, without the driver's hands."""
+"""Hands fragments over from a worker's actor to a learner's, past the driver's process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from rollouts.workers.tensor_transport import TensorTransport
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# Ray does not look at all when asked for 0 s
+# s; with a timeout of 0 Ray does not check at all
 _MIN_WAIT_S = 0.001
 
-# what a worker that lives may take to say so; one that hangs is given up by the coordinator
+# s that a living worker may take to answer; the coordinator gives up one that hangs
 _ANSWER_S = 10.0
 
 
@@ -43,12 +43,12 @@ def check_learner(learner: Any, tensor_transport: TensorTransport) -> None:
         )
 
 
-# actors whose rollouts is ours
+# ids of actors that have our release of rollouts
 _of_our_release: set[Any] = set()
 
 
 def check_release(learner: Any, timeout_s: float | None) -> None:
-    """Waits until a learner's actor has compared its rollouts with ours; once for each actor.
+    """Waits until a learner's actor has compared its release with ours; once for each actor.
 
     Raises:
       TimeoutError: It did not answer in time.
@@ -58,7 +58,7 @@ def check_release(learner: Any, timeout_s: float | None) -> None:
         return
     check = make_check()
     with connected():
-        # the lambda is sent as code, as nothing of ours may be read there yet
+        # the lambda is sent as code, because the actor may have another release of rollouts
         ref = calling(learner).remote(lambda _: check())
     try:
         refusal = ray.get(ref, timeout=timeout_s)
@@ -78,7 +78,7 @@ class HandOver:
     """One attempt to hand a fragment over to a learner's actor; see `FragmentInbox`."""
 
     def __init__(self, handle: FragmentHandle, learner: Any, *, copies: bool) -> None:
-        """Starts it; waits for nothing.
+        """Starts the attempt; waits for nothing.
 
         Args:
           handle: The fragment, whose arrays are in a worker or in Ray's object store.
@@ -91,7 +91,7 @@ class HandOver:
             raise ProtocolError("the arrays of this fragment are not in Ray: take it with get()")
         self._learner, self._payload = learner, handle.fetch
         self._ticket = uuid.uuid4().hex
-        # keeps the arrays where they are until it is over
+        # the handle keeps the arrays alive until the attempt is over
         self.handle = handle
         with connected():
             try:
@@ -106,8 +106,8 @@ class HandOver:
 
         Raises:
           TimeoutError: Not yet; call again, or `take_back`.
-          WorkerError: They are lost: the worker or the node that held them died.
-          LearnerError: The learner died, or cannot take fragments; the worker has them yet.
+          WorkerError: The arrays are lost: the worker or the node that held them died.
+          LearnerError: The learner died, or cannot take fragments; the worker still has the arrays.
         """
         check_connected()
         try:
@@ -120,7 +120,7 @@ class HandOver:
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
         except ray.exceptions.RayError as error:
             if self._payload.has_holder(_ANSWER_S):
-                # nor would the next one arrive: it stays where it is
+                # the next fragment would not arrive either, so this one stays where it is
                 raise LearnerError(
                     f"the learner's actor {self._learner!r} cannot receive a fragment that worker "
                     f"{self.handle.info.worker_id} still has: {_reason(error)}; can its process "
@@ -139,7 +139,7 @@ class HandOver:
         self._settle(True)
 
     def take_back(self) -> None:
-        """Tells the learner that it does not get the fragment, even if it arrives yet."""
+        """Tells the learner that it does not get the fragment, even if it arrives later."""
         self._settle(False)
 
     def _settle(self, is_delivered: bool) -> None:
@@ -148,7 +148,7 @@ class HandOver:
 
 
 def _reason(error: Exception) -> str:
-    """The line of an error of Ray's that says what went wrong in the actor."""
+    """Returns the line of Ray's error that says what went wrong in the actor."""
     lines = str(getattr(error, "cause", None) or error).strip().splitlines()
     return lines[-1] if lines else type(error).__name__
 

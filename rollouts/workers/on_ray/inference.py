@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One policy in an actor of its own, asked by all workers: inference as in SEED RL.
 
-`InferenceServer` starts the actor; `remote_policy` has the policy of a worker that asks it, once a
-batch. In an asynchronous pool the other environments step while a worker waits.
+`InferenceServer` starts the actor; `remote_policy` has the worker's policy, which asks it once for
+each batch. In an asynchronous pool the other environments step while a worker waits.
 
 It is for models that want a GPU which the workers do not have. Small models are much faster in the
 workers, as here every batch of observations waits for a call through Ray.
@@ -42,12 +42,12 @@ class InferenceServer:
     """The driver's end of the actor. Needs a Ray that is connected; any thread.
 
     The server samples: its policy is seeded once, with `spec.seed`, and draws for each batch in the
-    order of its rows. With a single client that is exactly what a policy in the worker would do;
-    with several, who gets which random numbers depends on who asks first.
+    order of its rows. With a single client the samples are exactly those of a policy in the worker;
+    with several, the random numbers of each client depend on the order of requests.
 
     When the process dies, Ray starts it again, at most `max_restarts` times. Requests in flight are
-    asked again, for a policy's answer changes no environment; the first one brings the newest
-    weights that its worker was offered. The new incarnation samples with another seed.
+    sent again, as an answer changes no environment; the first one brings the newest weights that
+    its worker was offered. The new incarnation samples with another seed.
 
     A RecurrentPolicy keeps its states here, one per environment, by its env_id. They begin anew
     with each episode and with each incarnation of a worker. With the server's process they are
@@ -70,11 +70,11 @@ class InferenceServer:
         Args:
           make_policy: Called with `spec` in the actor; must pickle. It chooses the device, and may
             call `module.compile()`, which keeps the names of the weights.
-          spec: Spec of all environments together; worker_id says nothing here.
+          spec: Spec of all environments together; its worker_id has no meaning.
           rule: The rule by which requests become a batch; None for BatchRule().
-          num_cpus: What Ray reserves, and most threads of torch, see `threads_for`.
-          num_gpus: What Ray reserves; CUDA_VISIBLE_DEVICES of the actor shows only these.
-          max_restarts: Deaths of the process that are made good.
+          num_cpus: CPUs that Ray reserves, and the most threads of torch, see `threads_for`.
+          num_gpus: GPUs that Ray reserves; CUDA_VISIBLE_DEVICES of the actor shows only these.
+          max_restarts: How often the process is started again after it died.
           request_timeout_s: Seconds a client waits for an answer, restarts included.
         """
         check_connected()
@@ -82,7 +82,7 @@ class InferenceServer:
             (make_policy, spec, rule or BatchRule(), max(1, int(num_cpus)))
         )
         sys_path = [os.path.abspath(entry) for entry in sys.path]
-        # answers are asked for again by the clients, who know the weights, and not by Ray
+        # clients send requests again, as they have the weights, and Ray does not
         actor_class = ray.remote(
             num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=max_restarts, max_task_retries=0
         )(_make_host_class())
@@ -104,7 +104,7 @@ class InferenceServer:
         self._actor.offer.remote(offer)
 
     def stats(self, timeout_s: float = 10.0) -> dict[str, int]:
-        """Returns what PolicyServer.stats does, of the actor's present incarnation.
+        """Returns PolicyServer.stats of the actor's present incarnation.
 
         Raises:
           WorkerError: the policy could not be made, the server died or does not answer.
@@ -158,7 +158,7 @@ def _make_host_class() -> type:
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
-            # a sentence stands for a server of another release
+            # where the release differs, a sentence takes the server's place
             self._server: Any = check()
             if self._server is not None:
                 return

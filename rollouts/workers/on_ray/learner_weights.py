@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights from learners' actors to the workers, without the driver's hands: the driver's end.
+"""Weights from learners' actors to the workers, past the driver's process: the driver's end.
 
-A learner takes a snapshot in its turn, of one policy or of several. Each is a return value of the
-actor, so that it outlives the actor in its node's object store; the driver has references alone.
-With a direct transport its bytes are a tensor in the learner's process as well, and each worker is
-sent them by Ray before its next fragment. What goes wrong on that way costs a worker nothing but a
-look into the object store.
+A learner takes snapshots of one or several policies, after the calls that it was given before. A
+snapshot is a return value of the actor, so that it outlives the actor in the object store of its
+node; the driver has only a reference. With a direct transport its bytes are also a tensor in the
+learner's process, and Ray sends them to each worker before its next fragment. If that fails, the
+worker fetches them from the object store.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ ray: Any = _typed_ray
 
 _log = logging.getLogger(__name__)
 
-# policy -> handle of the actor that has its weights; None for what has them by policy
+# policy -> handle of the actor that has its weights; None -> handle of one that has all policies'
 Learners = Mapping[str | None, Any]
 
-# between two looks whether the coordinator was closed
+# s between two checks whether the coordinator was closed
 _LOOK_S = 0.5
 
-# between the end of a call and the arrival of what Ray says of its tensors
+# s, at most, between the end of a call and Ray's description of its tensors
 _DESCRIBED_S = 5.0
 
-# how many policies a learner may have where nobody here knows them
+# most policies of a learner where their names are not known here
 _MOST_POLICIES = 32
 
 
@@ -70,12 +70,12 @@ class LearnerWeights:
     def __init__(
         self, options: WeightTransport, tensor_transport: TensorTransport, store: WeightStore
     ) -> None:
-        """Opens nothing.
+        """Makes the direct transport ready, if there is one; a failure is only warned of.
 
         Args:
-          options: What is stored of the weights.
+          options: The form in which weights are stored.
           tensor_transport: How they go to the workers; not "auto".
-          store: Knows the policies.
+          store: The store that has the names and shapes of the policies.
         """
         self._options, self._store = options, store
         self._transport: TensorTransport = tensor_transport
@@ -88,10 +88,10 @@ class LearnerWeights:
                 self._warn(str(error))
         self._coordinator = uuid.uuid4().hex
         self._attempt = 0
-        # learners that may keep something, and the giver of each policy's newest weights
+        # learners that may keep snapshots, and the learner of each policy's newest weights, by id
         self._learners: dict[Any, Any] = {}
         self._givers: dict[str, Any] = {}
-        # learners whose rollouts is ours
+        # ids of learners that have our release of rollouts
         self._of_our_release: set[Any] = set()
         self._is_in_take = threading.Lock()
 
@@ -108,7 +108,7 @@ class LearnerWeights:
         See `RolloutCoordinator.publish_from`. Returns policy -> snapshot.
 
         Raises:
-          TimeoutError, LearnerError, SpecError: As there; nothing was published then.
+          TimeoutError, LearnerError, SpecError: See `publish_from`; nothing was published then.
         """
         with self._is_in_take:
             if self._is_closed:
@@ -128,16 +128,16 @@ class LearnerWeights:
             return snapshots
 
     def close(self) -> None:
-        """Wakes who waits in `take`, and lets learners free what they keep."""
+        """Wakes a thread that waits in `take`, and lets learners free what they keep."""
         self._is_closed = True
-        # Ray may be shut down next, which nobody must be waiting in
+        # Ray may be shut down next, and no thread may be waiting in it then
         if self._is_in_take.acquire(timeout=2 * _LOOK_S):
             self._is_in_take.release()
         if ray.is_initialized():
             self._forget(set(self._learners))
 
     def _ask(self, learner: Any, method: str, policy: str | None, plans_of: PlansOf) -> _Call:
-        """Asks for the weights of a policy, or of those that the learner has; waits for none."""
+        """Asks a learner for the weights of a policy, or of all that it has; does not wait."""
         way = self._way_from(learner)
         if way is not None or self._options.delta:
             self._learners[actor_id(learner)] = learner
@@ -192,7 +192,7 @@ class LearnerWeights:
             for actor_id in actor_ids:
                 learner = self._learners.pop(actor_id)
                 ref = calling(learner).remote(weight_snapshot.forget, self._coordinator)
-                # or Ray prints the error of one that has died
+                # reads the error of a learner that has died, which Ray prints otherwise
                 ref.future().add_done_callback(lambda future: future.exception())
 
     def _way_from(self, learner: Any) -> str | None:
@@ -235,7 +235,7 @@ class LearnerWeights:
         """Makes the snapshots' bytes tensors that Ray can send; returns the references."""
         refs: dict[str, Any] = {}
         with connected():
-            # beside the learner's own calls
+            # this call runs beside the learner's own
             call = calling(learner, beside_its_calls=True, tensor_transport=way)
             try:
                 for policy in policies:
@@ -243,13 +243,13 @@ class LearnerWeights:
                         weight_snapshot.give, self._coordinator, policy, self._attempt
                     )
             except (ValueError, ray.exceptions.RayActorError) as error:
-                # Ray looks here whether the actor has what the transport needs
+                # Ray checks at this point whether the actor has what the transport needs
                 self._warn(str(error))
         if refs:
             ray.wait(
                 list(refs.values()), num_returns=len(refs), timeout=_left(end), fetch_local=False
             )
-        # one time for all: nothing more comes from a learner that has died
+        # one deadline for all policies, as nothing more comes from a learner that has died
         described = time.monotonic() + _DESCRIBED_S
         for policy, ref in list(refs.items()):
             left_s = max(0.0, described - time.monotonic())
@@ -259,7 +259,7 @@ class LearnerWeights:
         return refs
 
     def _warn(self, reason: str) -> None:
-        """Says once why weights do not go directly."""
+        """Warns once, with the reason why weights do not go directly."""
         if not self._has_warned:
             _log.warning(
                 "weights.tensor_transport is %r, and weights go through the object store: %s",
@@ -270,14 +270,14 @@ class LearnerWeights:
 
 
 def read_learners(learner: Any, method: str, policies: Sequence[str] | None) -> Learners:
-    """Returns which actors to ask for which weights, as `RolloutCoordinator.publish_from` takes it.
+    """Returns policy -> actor to ask, from the `learner` of `RolloutCoordinator.publish_from`.
 
     Args:
       learner: A handle, or policy -> handle.
-      method: The method that each of them is asked by.
+      method: The method of each actor that returns its weights.
       policies: Names of the policies; None where they are not known.
     Raises:
-      SpecError: Weights cannot be had from it.
+      SpecError: `learner` is no such actor, or has an unknown policy.
     """
     learners: dict[str | None, Any] = {None: learner}
     if policies == (ONLY,):
@@ -298,7 +298,7 @@ def read_learners(learner: Any, method: str, policies: Sequence[str] | None) -> 
 
 
 def _check_source(learner: Any, method: str, what: str) -> None:
-    """Raises SpecError where weights cannot be had from it."""
+    """Raises SpecError where `learner` is no actor, or has no such method."""
     if not isinstance(learner, ray.actor.ActorHandle):
         raise SpecError(
             f"{what} is {learner!r}, expected a handle of a Ray actor; weights of this process "
@@ -312,7 +312,7 @@ def _check_source(learner: Any, method: str, what: str) -> None:
 
 
 def _make_first_take() -> Callable[[Any, bytes], Any]:
-    """Makes what `weight_snapshot.take` is called by first, local so that it is sent as code."""
+    """Makes a `take` for a learner's first call: sent as code, it compares the releases first."""
     check = make_check()
 
     def take(learner: Any, order: bytes) -> Any:
@@ -333,14 +333,14 @@ def _source(learner: Any, method: str) -> object:
 
 
 def _result(call: _Call) -> dict[str, weight_snapshot.TakenSnapshot]:
-    """Returns what a learner said that has answered, or raises."""
+    """Returns the answer of a learner that has answered, or raises."""
     learner = call.learner
     try:
         taken: dict[str, weight_snapshot.TakenSnapshot] = ray.get(call.taken)
     except ray.exceptions.RayActorError as error:
         raise LearnerError(f"the learner's actor {learner!r} has died: {error}") from error
     except ray.exceptions.RayTaskError as error:
-        # the same error, which Ray prints where nobody looks
+        # the arrays have the same error, which Ray prints unless somebody reads it
         for ref in call.arrays:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(ref)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The function that says of a node what it has; Ray ships its code, so any release runs it."""
+"""The function that reports what a node has; Ray ships its code, so it runs under any release."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from rollouts.support.same_release import Check
 
-# distributions whose release changes what is sampled or learned, or whether it can be
+# distributions whose release changes what is sampled or learned, or decides whether it can be
 COMPARED = ("ray", "numpy", "gymnasium", "torch", "mujoco", "ale-py", "vizdoom", "mujoco-warp")
 
 Probe = Callable[[Sequence[str], Check], dict[str, Any]]
@@ -17,8 +17,8 @@ Probe = Callable[[Sequence[str], Check], dict[str, Any]]
 def make_probe() -> Probe:
     """Makes the function, local so that cloudpickle ships its code.
 
-    It returns the fields of `NodeReport`; whatever of `rollouts` is missing or broken on the node
-    is one of them, and no error.
+    It returns the fields of `NodeReport`. If `rollouts` is missing or broken on the node, a field
+    has the reason, and nothing is raised.
     """
     compared = COMPARED
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a Ray listens at an address: Ray itself asks for most of a minute before it says no."""
+"""Checks whether a Ray listens at an address; Ray itself tries for most of a minute."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 from rollouts.errors import SpecError
 
-# What opens a connection of HTTP/2, which gRPC is; the server answers with a frame of settings.
+# opens an HTTP/2 connection, as gRPC does; the server answers with a frame of settings
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _FRAME_HEADER_BYTES = 9
 _TYPE_AT, _SETTINGS = 3, 4
@@ -18,7 +18,7 @@ _TYPE_AT, _SETTINGS = 3, 4
 def check_address(address: str, timeout_s: float) -> None:
     """Raises SpecError where `address` is host:port, with or without "ray://", and no Ray is there.
 
-    Other addresses, such as "auto", are Ray's to look at. Connects and asks for nothing.
+    Other addresses, such as "auto", are left to Ray. Only opens a connection.
 
     Args:
       address: As `ray.init` takes it.
@@ -47,7 +47,7 @@ def check_address(address: str, timeout_s: float) -> None:
 
 
 def _listener(host: str, port: int, timeout_s: float) -> str:
-    """Returns what is wrong with who listens there, "" where it may be a Ray."""
+    """Returns what is wrong with the server at an address, "" where it may be a Ray."""
     with socket.create_connection((host, port), timeout_s) as connection:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
             return ""  # the settings would be encrypted

@@ -31,7 +31,7 @@ from rollouts.workers.weight_transport import WeightTransport
 from rollouts.workers.weights import TakeSnapshots, WeightStore
 from rollouts.workers.worker_config import MakePolicy, PolicySpec, WorkerConfig
 
-# merge threads that are ending what nobody closed
+# merge threads of abandoned coordinators, which are still ending them
 _ending: list[threading.Thread] = []
 
 
@@ -58,11 +58,11 @@ class RayRunner(FleetThread):
           config: The config of every worker, but for worker_id and incarnation.
           num_workers: The number of workers to begin with.
           make_policy: Called in the inference server if there is one, else in each worker.
-          num_coordinators: Above 1 as many actors have a share of the workers each; see `share.py`.
+          num_coordinators: Above 1, so many actors have a share of the workers; see `share.py`.
           ray_address: See `RaySession`.
           bundles: Resources of all workers that there may ever be.
           inference: Settings of the server that acts for all workers; None for none.
-          weights: Where the newest weights are.
+          weights: The store of the newest weights.
           rules: See FleetRules.
           weight_transport: Transport of weights that come from a learner's actor.
         """
@@ -71,7 +71,7 @@ class RayRunner(FleetThread):
         self._store = weights
         way = weight_transport.tensor_transport
         if way == "auto" or inference is not None:
-            # what serves all workers fetches weights itself
+            # the inference server fetches weights itself
             way = self._tensor_transport
         self._learner_weights = LearnerWeights(weight_transport, way, weights)
         self._server: InferenceServer | None = None
@@ -121,13 +121,13 @@ class RayRunner(FleetThread):
     def hand_over(
         self, learner: Any, num_fragments: int, timeout_s: float | None
     ) -> list[FragmentHandle]:
-        """See `RolloutCoordinator.hand_over`: one, whatever `num_fragments` is."""
+        """See `RolloutCoordinator.hand_over`: hands over one fragment, whatever `num_fragments`."""
         check_learner(learner, self._tensor_transport)
         end = None if timeout_s is None else time.monotonic() + timeout_s
         check_release(learner, timeout_s)
         if end is not None:
             timeout_s = max(0.0, end - time.monotonic())
-        # a GPU's tensors may still belong to another process: then they are copied
+        # tensors on a GPU may be memory of the worker's process, and are copied then
         copies = lends_memory(self._tensor_transport)
         with self.told_of_workers(timeout_s):
             handle = self.queue.hand_over(
@@ -136,7 +136,7 @@ class RayRunner(FleetThread):
         return [handle]
 
     def stats(self) -> dict[str, Any]:
-        """Returns this part of `RolloutCoordinator.stats`; asks each coordinator for its own."""
+        """Returns this part of `RolloutCoordinator.stats`; asks each coordinator for a report."""
         if self._shares is None:
             return super().stats()
         self._shares.ask_all()
@@ -158,8 +158,8 @@ class RayRunner(FleetThread):
         self._close_ray()
 
     def abandon(self) -> None:
-        """Ends it as `FleetThread.abandon` does; the next coordinator waits for its CPUs."""
-        _ending.append(self._thread)  # without a lock, too
+        """Ends it as `FleetThread.abandon` does; the next coordinator waits for the end."""
+        _ending.append(self._thread)  # takes no lock either
         super().abandon()
 
     def release(self) -> None:

@@ -45,18 +45,18 @@ _log = logging.getLogger(__name__)
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# what a cluster's head may take to answer
+# s that a cluster's head may take to answer
 _JOIN_TIMEOUT_S = 10.0
 
-# Ray ends an attempt at once when asked for 0 s, and then never starts to pull from another node
+# s; with a timeout of 0 Ray gives up at once, and never starts to pull from another node
 _MIN_FETCH_S = 0.01
 
 
 class RaySession:
     """Ray, started or joined by this process, or already there.
 
-    A Ray that sessions started or joined is left when the last of them is closed; one that somebody
-    else initialised is used as it is and left running.
+    The last session to be closed calls `ray.shutdown()` if a session started or joined the Ray; a
+    Ray that other code initialised is used as it is and goes on running.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class RaySession:
         Args:
           address: Cluster to join; None takes RAY_ADDRESS, and without it starts Ray on this
             machine, listening on loopback only.
-          bundles: What the workers need. A Ray started here has the CPUs for them and extra_cpus,
-            and no more.
-          extra_cpus: What other actors need.
+          bundles: Resources of the workers. A Ray started here has the CPUs for them and
+            extra_cpus, and no more.
+          extra_cpus: CPUs of other actors.
           inference_num_gpus: GPUs of the inference server.
           timeout_s: Seconds that the cluster may take to answer.
         Raises:
@@ -87,7 +87,7 @@ class RaySession:
         self._num_cpus = 0.0  # CPUs that were asked for
         num_cpus = bundles.num_cpus * bundles.count + extra_cpus
         self._ray: SharedRay | None = enter(address, num_cpus, min(timeout_s, _JOIN_TIMEOUT_S))
-        # before any thread of a coordinator's
+        # before a coordinator starts threads
         make_tensor_store()
         try:
             check_cpus(bundles, extra_cpus, self._ray)
@@ -106,12 +106,12 @@ class RaySession:
         transport: str | None = None,
         weights_transport: str | None = None,
     ) -> WorkerLauncher:
-        """Returns a function that starts one actor; it does not wait for it.
+        """Returns a function that starts one actor and does not wait for it.
 
         Args:
           make_policy: See `RolloutWorker`.
-          transport: Ray's name of how tensors leave the actor; None for the object store.
-          weights_transport: Ray's name of how weights come from a learner's actor.
+          transport: Ray's name of the transport of tensors to a learner; None: the object store.
+          weights_transport: Ray's name of the transport of weights from a learner's actor.
         Raises:
           Exception: make_policy cannot be pickled.
         """
@@ -149,8 +149,8 @@ class WorkerLauncher:
       group: Placement group of the workers, one bundle each; None where there is none.
       recipe: Pickled arguments of `RolloutWorker`.
       sys_path: The path of the driver's process.
-      transport: Ray's name of how tensors leave the actor; None for the object store.
-      has_transport: Whether tensors also leave or enter it in other ways than by the store.
+      transport: Ray's name of the transport of tensors to a learner; None: the object store.
+      has_transport: Whether the actor sends or receives tensors by a direct transport.
     """
 
     options: Mapping[str, Any]
@@ -192,9 +192,9 @@ def own_path() -> list[str]:
 
 
 class RemotePayload:
-    """Arrays in Ray's object store: a call fetches them, and other actors can be given `ref`.
+    """A fragment's arrays in Ray's object store, or its tensors in the worker that made them.
 
-    Or tensors in the worker that made them.
+    A call fetches them; other actors can be given `ref`.
     """
 
     def __init__(self, ref: Any, worker: Any = None) -> None:
@@ -205,11 +205,11 @@ class RemotePayload:
           worker: The actor that has them, if they are tensors that did not leave it.
         """
         self.ref, self._worker = ref, worker
-        # in this process there is no other end of a direct transport
+        # this process is no end of a direct transport, and takes tensors through the object store
         self._options = {} if worker is None else BY_OBJECT_STORE
 
     def has_holder(self, timeout_s: float) -> bool:
-        """Tells whether the worker that has the tensors answers in time, that is, has them yet."""
+        """Tells whether the worker answers in time, and so still has the tensors."""
         if self._worker is None:
             return False
         with connected():
@@ -241,8 +241,8 @@ class ActorHandle:
         self._actor = actor
         self._weights = Sender(actor)
         self._offered = 0  # the version that the actor was offered last
-        # the driver reads the first return value and never pulls the others. Made once, as Ray
-        # checks options each time that they are given
+        # the driver reads the first return value and never pulls the others. The method is made
+        # once, as Ray checks options each time that they are given
         self._collect = actor.collect.options(num_returns=2)
         self._collect_several: dict[int, Any] = {}  # by the number of fragments
 
@@ -254,7 +254,7 @@ class ActorHandle:
     def collect(
         self, offer: WeightOffer, num_fragments: int
     ) -> tuple[Future[Answers], Sequence[RemotePayload]]:
-        """Asks for fragments: a future of their small parts, and ways to fetch their arrays."""
+        """Asks for fragments; returns a future of their infos, and ways to fetch their arrays."""
         with connected():
             news = self._news(offer)
             if num_fragments == 1:
@@ -274,8 +274,8 @@ class ActorHandle:
     def _news(self, offer: WeightOffer) -> tuple[WeightOffer, ...]:
         """Returns the arguments of a call: the offer, or none where an earlier call brought it.
 
-        Calls run in order, and a worker whose call failed gets no further one. To pickle an offer
-        costs the driver more than the rest of a call.
+        An earlier call has brought it, as calls run in order and a worker whose call failed gets no
+        other. To pickle an offer costs the driver more than the rest of a call.
         """
         if offer.version <= self._offered:
             return ()
@@ -307,16 +307,16 @@ class DirectHandle(ActorHandle):
                 # calls run in order: when this one ends, the tensors are there
                 done = self._actor.last_info.remote().future()
             except ray.exceptions.RayActorError as error:
-                # Ray tells of a death in the call where tensors are concerned
+                # for calls that return tensors, Ray raises here if the actor has died
                 ref, done = None, Future()
                 done.set_exception(error)
             return done, [RemotePayload(ref, self._actor)]
 
 
 def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
-    """Makes the actor class around RolloutWorker; of actors that have direct transports, or not.
+    """Makes the actor class around RolloutWorker, with or without direct transports.
 
-    Without those that are `needed` a worker refuses.
+    A worker that cannot open the `needed` transports refuses to start.
 
     The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
     puts the driver's working directory first on a worker's sys.path, and a source tree lying there
@@ -337,7 +337,7 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
                 self._refusal = make_ready(needed)
 
         def start(self) -> Any:
-            # nothing of the driver's is read, and nothing of ours is sent
+            # with another release no pickle of the driver's is read, and none is sent to it
             if self._refusal is not None:
                 return self._refusal
 
@@ -368,7 +368,7 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
 
             result = guarded(lambda: self._worker.collect_several(offer, num_fragments))
             answers, payloads = ((result,), []) if isinstance(result, WorkerFailure) else result
-            # Ray wants all the values that it was told of
+            # Ray expects as many values as the call announced
             return answers, *payloads, *[None] * (num_fragments - len(payloads))
 
         def collect_tensors(self, offer: Any = None) -> Any:
@@ -382,14 +382,14 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
 
 
 def as_started(answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
-    """Reads a worker's first answer: a sentence comes from one of another release."""
+    """Reads a worker's first answer; a worker of another release answers with a sentence."""
     if isinstance(answer, str):
         return WorkerFailure(message=answer, traceback=answer)
     return answer
 
 
 def check_connected() -> None:
-    """Raises WorkerError if Ray was shut down, where the next call would start another Ray."""
+    """Raises WorkerError if Ray was shut down, as the next call would start another Ray."""
     if not ray.is_initialized():
         raise WorkerError("Ray was shut down: close the coordinator before calling ray.shutdown()")
 
@@ -398,9 +398,9 @@ def check_connected() -> None:
 def connected() -> Iterator[None]:
     """Raises as `check_connected`; a `ray.shutdown()` waits until the block is left.
 
-    Ray ends a process that calls it while it shuts down, which nothing can catch, and the
-    workers that a shutdown ends are what we would replace at that moment. So the look and the call
-    are one step, by the lock that Ray's own init and shutdown take. Nothing in here may wait long.
+    Ray ends a process that calls it during a shutdown, and nothing can catch that. A call is likely
+    then, as the fleet replaces the workers that the shutdown ends. So the check and the call are
+    one step, under the lock that Ray's own init and shutdown take. The block must not wait long.
     """
     with shutdown_lock():
         check_connected()

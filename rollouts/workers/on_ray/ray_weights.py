@@ -26,11 +26,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WeightTransfer:
-    """Tensors of a part that are sent to workers before they ask for it.
+    """The weights of a part as one tensor, which is sent to workers before they fetch the part.
 
     Attributes:
-      name     Of this transfer alone.
-      layout   Of its buffer.
+      name     A name that no other transfer has.
+      layout   The layout of the buffer.
       tensors  The driver's reference to the buffer in the learner's process; None elsewhere.
     """
 
@@ -39,7 +39,7 @@ class WeightTransfer:
     tensors: Any = None
 
     def __reduce__(self) -> Any:
-        # Ray cannot pass such references on inside of objects
+        # Ray cannot send references to tensors inside of objects
         return WeightTransfer, (self.name, self.layout)
 
 
@@ -47,8 +47,8 @@ class WeightTransfer:
 class RayWeights:
     """A part in Ray's object store; Ray does not fetch a reference that sits inside an object.
 
-    With a `transfer` it also comes directly. Where the tensors did not come, as the learner died or
-    a worker is new, the object store has them.
+    With a `transfer` the weights are also sent directly. If they did not arrive, because the
+    learner died or the worker is new, they are fetched from the object store.
     """
 
     version: int
@@ -71,28 +71,28 @@ def ray_part(version: int, weights: Weights) -> WeightPart:
     return RayWeights(version, ray.put(dict(weights)))
 
 
-# in a worker's process: name of a transfer -> what came and was not fetched yet
+# in a worker's process: name of a transfer -> its buffer, which was not fetched yet
 _arrived: dict[str, Tensor] = {}
 
 
 def keep(name: str, buffer: Tensor, live: Collection[str]) -> None:
-    """Keeps what came for an offer until it is fetched.
+    """Keeps the buffer of a transfer until it is fetched.
 
     Args:
       name: Name of the transfer.
-      buffer: On any device.
+      buffer: The bytes, on any device.
       live: Names of the transfers that may still be fetched; the others are freed.
     """
     for other in _arrived.keys() - set(live):
         del _arrived[other]
-    # a GPU's may be the learner's own memory
+    # a buffer on a GPU may be the learner's own memory
     _arrived[name] = buffer if buffer.device.type == "cpu" else buffer.clone()
 
 
 class Sender:
-    """Sends a worker's actor the tensors of offers; remembers which it was sent. No method blocks.
+    """Sends each tensor of offers to a worker's actor once. No method blocks.
 
-    What a failed transfer should have brought is in the object store; the first warns of why.
+    If a transfer fails, the worker fetches from the object store; the first failure is a warning.
     """
 
     def __init__(self, actor: Any) -> None:
@@ -101,7 +101,7 @@ class Sender:
         self._has_warned = False
 
     def send(self, offer: WeightOffer) -> None:
-        """Sends what is new of an offer. To be called inside `connected`."""
+        """Sends tensors that the last offer did not have. To be called inside `connected`."""
         tensors = {
             part.transfer.name: part.transfer.tensors
             for stored in offer.policies.values()

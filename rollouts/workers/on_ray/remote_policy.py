@@ -28,13 +28,13 @@ Array = NDArray[Any]
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# between two attempts to reach a server that Ray is starting again
+# s between two attempts to reach a server that Ray is starting again
 _RETRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class RemotePolicyMaker:
-    """Makes a RemotePolicy in a worker; a recurrent one if the server's policy remembers."""
+    """Makes a RemotePolicy in a worker; a recurrent one if the server's policy is recurrent."""
 
     actor: Any
     timeout_s: float
@@ -76,7 +76,7 @@ class RemotePolicy:
         self.load_offer(WeightOffer.of(version, weights))
 
     def load_offer(self, offer: WeightOffer) -> None:
-        """Sees to it that later answers come from these weights or newer ones.
+        """Makes later answers come from these weights or newer ones.
 
         The arrays are not fetched here: the server fetches them, if it does not have them yet.
         """
@@ -108,7 +108,7 @@ class RemoteRecurrentPolicy(RemotePolicy):
         self._server_incarnation = 0
 
     def act(self, obs: Array) -> PolicyOutput:
-        """Refuses: whose observations these are decides what the policy remembers."""
+        """Refuses: a recurrent policy must know from which environments observations are."""
         raise ProtocolError("act() of a recurrent policy, expected act_rows(), as Collector calls")
 
     def value(self, obs: Array) -> NDArray[np.float32]:
@@ -155,7 +155,7 @@ def _output(arrays: dict[str, Array]) -> PolicyOutput:
 
 
 class Asking:
-    """Calls of the actor that end in time and say what went wrong."""
+    """Calls of the server's actor, within a time limit; what goes wrong becomes a WorkerError."""
 
     def __init__(self, actor: Any, timeout_s: float) -> None:
         self._actor = actor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a Ray has what actors need, now and ever."""
+"""Checks whether a Ray has the CPUs and GPUs that actors need, and whether it ever can."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# what Ray may take to count what a coordinator that was just closed had
+# s that Ray may take to free the CPUs of a coordinator that was just closed
 _FREED_S = 3.0
 _LOOK_S = 0.1
 
@@ -34,11 +34,11 @@ def check_cpus(bundles: Bundles, extra_cpus: float, shared: SharedRay) -> None:
       shared: The Ray, and what other sessions asked it for.
     Raises:
       SpecError: A session started the Ray, and it has no room for the inference server and one
-        worker, without which nothing is collected. In other Rays others may give CPUs back.
+        worker, without which nothing is collected. In other Rays CPUs may become free later.
     """
     needed = bundles.num_cpus * bundles.count + extra_cpus
     there = ray.cluster_resources().get("CPU", 0.0)
-    # inside a placement group its own bundles count
+    # inside a placement group only its own bundles matter
     if not needed or ray.util.get_current_placement_group() is not None:
         return
     free = _free_cpus(needed, there, shared)
@@ -58,7 +58,7 @@ def check_cpus(bundles: Bundles, extra_cpus: float, shared: SharedRay) -> None:
 def check_gpus(bundles: Bundles, inference_num_gpus: float) -> None:
     """Warns of GPUs that are missing; raises SpecError where they can never be there.
 
-    These are those of the inference server and of one worker, without which nothing is collected.
+    It counts the GPUs of the inference server and one worker, without which nothing is collected.
     """
     num_gpus = ray.cluster_resources().get("GPU", 0.0)
     if bundles.num_gpus + inference_num_gpus <= num_gpus:
@@ -79,7 +79,7 @@ def check_gpus(bundles: Bundles, inference_num_gpus: float) -> None:
 
 
 def _free_cpus(needed: float, there: float, shared: SharedRay) -> float:
-    """Returns how many are free; waits a moment for those that are given back just now."""
+    """Returns how many CPUs are free; waits a moment for some that are just being freed."""
     unasked = there - shared.asked_cpus
     end = time.monotonic() + _FREED_S
     while True:

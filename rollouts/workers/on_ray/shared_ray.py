@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# guards the next, and all counts of sessions
+# guards `_newest`, and the counts of each SharedRay
 _lock = threading.Lock()
 _newest: SharedRay | None = None
 
@@ -34,9 +34,9 @@ class SharedRay:
     """A Ray that sessions started, joined or found.
 
     Attributes:
-      identity: Names it.
-      is_ours: Whether sessions started or joined it; the last one leaves it.
-      is_local: Whether a session started it, with the CPUs that this one needs.
+      identity: Name of the connection, see `_identity`.
+      is_ours: Whether sessions started or joined it; the last one calls `ray.shutdown()`.
+      is_local: Whether a session started it, with the CPUs that the session needs.
       num_sessions: Sessions that use it.
       asked_cpus: CPUs that all of them asked for. Ray counts those of an actor only once it is
         scheduled.
@@ -54,7 +54,7 @@ class SharedRay:
             self.asked_cpus += num_cpus
 
     def leave(self) -> None:
-        """Ends a session; the last one leaves Ray, if it is ours."""
+        """Ends a session; the last one calls `ray.shutdown()`, if the Ray is ours."""
         with _lock:
             self.num_sessions -= 1
             # perhaps the user shut it down, and started another one
@@ -131,8 +131,8 @@ def _start_ray(num_cpus: int) -> None:
 def _own_sigterm() -> Iterator[None]:
     """Gives a program its handler of SIGTERM back, where it had one.
 
-    Ray puts one in its place that ends the process by SystemExit, wherever the main thread is: what
-    a program does at that signal, such as to write a checkpoint, would not be done.
+    Ray's own handler ends the process by SystemExit, wherever the main thread is: the program's
+    handler, which may write a checkpoint, would not run.
     """
     before = signal.getsignal(signal.SIGTERM)
     try:

@@ -2,8 +2,8 @@
 """Coordinators as actors of Ray, each with a share of the workers: the driver's end, and the actor.
 
 Workers belong to the coordinator that started them: Ray ends them with it, and the next life of the
-coordinator starts others. Fragments belong to it, too: of those that it had answered, and nobody
-had fetched, the references lead nowhere.
+coordinator starts others. Fragments belong to it, too: after its death, references to fragments
+that were not fetched yet lead nowhere.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rollouts.workers.worker_failure import WorkerFailure
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# what coordinators may take to say what has happened; of others the last report counts
+# s that coordinators may take to report; for a late one its last report counts
 _REPORT_S = 2.0
 
 
@@ -50,7 +50,7 @@ class Shares:
     """Launches coordinators, and keeps what they report. Thread-safe.
 
     Attributes:
-      reports: What they said so far.
+      reports: Their reports so far.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Shares:
         num_coordinators: int,
         weights: WeightStore,
     ) -> None:
-        """Makes none yet.
+        """Launches none yet.
 
         Args:
           launch: Starts a worker, in a coordinator's process.
-          rules: Those of a fleet of all workers.
-          num_workers: Workers of all together.
+          rules: The rules of a fleet of all workers.
+          num_workers: Workers of all coordinators together.
           num_coordinators: Coordinators that have an equal share each.
-          weights: Learns the policies that the workers have.
+          weights: The store that learns the names of the workers' policies.
         """
         self.reports = ShareReports(num_workers, num_coordinators)
         self._num_workers, self._num_coordinators = num_workers, num_coordinators
@@ -76,7 +76,7 @@ class Shares:
         self._recipe = (launch, share_rules(rules, num_coordinators))
         self._lock = threading.Lock()
         self._newest: dict[int, ShareHandle] = {}
-        # coordinators compute no environments; they start on different nodes where there are some
+        # coordinators step no environments, so they reserve no CPU; Ray spreads them over nodes
         self._actor_class = ray.remote(
             num_cpus=0, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )(_make_host_class())
@@ -172,7 +172,7 @@ def _as_death(error: BaseException) -> BaseException:
 
 
 def _make_host_class() -> type:
-    """Makes the actor class around WorkerShare; it is local as the workers' own is."""
+    """Makes the actor class around WorkerShare, local for the reason given in ray_session."""
 
     class CoordinatorHost:
         def __init__(self, sys_path: list[str], check: Any, recipe: bytes) -> None:
@@ -184,7 +184,7 @@ def _make_host_class() -> type:
             self._refusal = check()
 
         async def start(self) -> Any:
-            # nothing of the driver's is read, and nothing of ours is sent
+            # with another release no pickle of the driver's is read, and none is sent to it
             if self._refusal is not None:
                 return self._refusal
 
@@ -212,11 +212,11 @@ def _make_host_class() -> type:
 
 
 def build_share(recipe: bytes) -> WorkerShare:
-    """Makes a coordinator of what `Shares.launch` pickled: launches its workers."""
+    """Makes a coordinator from what `Shares.launch` pickled, and launches its workers."""
     config, num_workers, launch, rules = ray.cloudpickle.loads(recipe)
     return WorkerShare(config, num_workers, launch, rules=rules, check=check_connected)
 
 
 def describe() -> WorkerInfo:
-    """Says where this coordinator lives."""
+    """Returns the process and the host of this coordinator."""
     return WorkerInfo(pid=os.getpid(), host=socket.gethostname(), policies=())

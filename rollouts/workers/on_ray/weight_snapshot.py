@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions that run in a learner's actor when its weights are published; arrays stay in Ray.
 
-Functions of a module, which Ray calls in the actor by their names.
+They are functions of a module, so that Ray can call them in the actor by name.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Order:
       coordinator  Name of the coordinator that asks; no other ever has it.
       attempt      Numbers the coordinator's snapshots.
       method       The learner's method that returns its weights.
-      policy       Name of the policy; None where `method` says it, see `by_policy`.
+      policy       Name of the policy; None where `method` returns it, see `by_policy`.
       policies     Names of the policies that are expected; None for any.
       shapes       Shapes of the weights of policies that are known.
-      num_results  Of how many policies there is room for.
+      num_results  Number of policies for which the call has return values.
       dtype        See `WeightTransport`.
-      plans        What is stored of each policy's newest; None stores all.
-      transport    By which workers are to get it from here; "object_store" for not at all.
+      plans        The stored parts of each policy's newest weights; None stores all arrays.
+      transport    Transport from this process to workers; "object_store" for none.
     """
 
     coordinator: str
@@ -70,8 +70,8 @@ class TakenSnapshot:
 
     Attributes:
       sizes   name -> bytes, of all arrays.
-      names   Those that were stored.
-      layout  Layout of the buffer that `give` has; empty where there is none.
+      names   Names of the arrays that were stored.
+      layout  Layout of the buffer that `give` returns; empty where there is none.
     """
 
     sizes: dict[str, int]
@@ -83,7 +83,7 @@ class TakenSnapshot:
 class _Kept:
     attempt: int
     buffer: Tensor | None  # until it is given to Ray
-    stored: dict[str, Stored]  # to compare the next ones with; empty without a plan
+    stored: dict[str, Stored]  # to compare the next snapshot with; empty without a plan
 
 
 _lock = threading.Lock()
@@ -95,13 +95,13 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
     """Asks the learner for its weights, and copies them.
 
     Returns:
-      policy -> TakenSnapshot, and then for each of these name -> array, which Ray copies into its
-      object store; None where there are fewer policies than results.
+      policy -> TakenSnapshot, and then for each of these policies name -> array, which Ray copies
+      into its object store; None for each result without a policy.
     Raises:
-      SpecError: These are no weights.
+      SpecError: The learner returned no weights that can be published.
       Exception: What the learner raised.
     """
-    # Ray fetches what this returns with a thread of its own
+    # before this returns, as Ray then fetches the results on another thread
     make_tensor_store()
     weights = _ask(learner, order)
     copies = {}
@@ -110,7 +110,7 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
             check_shapes(own, order.shapes.get(policy))
             values, originals = narrowed(own, order.dtype)
             copies[policy] = values, to_host(values, originals, own)
-    # only now: weights that are refused leave what is kept as it was
+    # after all checks, so that weights that are refused change nothing that is kept
     taken, arrays = {}, []
     for policy, (values, stored) in copies.items():
         taken[policy] = _take(policy, values, stored, order)
@@ -128,7 +128,7 @@ def give(learner: Any, coordinator: str, policy: str, attempt: int) -> Tensor:
 
 
 def forget(learner: Any, coordinator: str) -> None:
-    """Frees what was kept for a coordinator that is closed, or has newer weights of others."""
+    """Frees the snapshots of a coordinator that is closed, or has newer ones of other learners."""
     with _lock:
         for key in [key for key in _kept if key[0] == coordinator]:
             del _kept[key]
@@ -187,7 +187,7 @@ def _names_to_store(policy: str, stored: Mapping[str, Stored], order: Order) -> 
 
 
 def _device(values: Mapping[str, Array | Tensor]) -> Any:
-    """The GPU that has the tensors, from which direct transports take them."""
+    """Returns the GPU of the tensors, from which direct transports take them, or "cpu"."""
     devices = [value.device for value in values.values() if not isinstance(value, np.ndarray)]
     on_gpu = [device for device in devices if device.type != "cpu"]
     return on_gpu[0] if on_gpu else "cpu"
