@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DenseLayers`: a network of linear layers as tensor cores compute it, in bfloat16."""
+"""`DenseLayers`: a network of linear layers in the form that tensor cores compute, in bfloat16."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rollouts.errors import SpecError
 from rollouts.policies.program import Array, Op, Program
 
 BLOCK = 32  # features, as kDenseBlock of dense_forward.h
-MOST_FEATURES = 256  # inputs of a layer, which lie in registers
+MOST_FEATURES = 256  # most inputs of a layer, which lie in registers
 ROWS = 16  # rows of a warp
 _BLOCK_BYTES = 1024  # 16 rows of 32 features
 ACTIVATIONS = ("none", "tanh", "relu")  # as DenseActivation of policy_launch.h
@@ -24,15 +24,15 @@ _INSTEAD = "; leave policy_dtype out"
 
 @dataclass(slots=True)
 class _Layer:
-    """A linear layer and the activation behind it, or numbers that are the same in every row.
+    """A linear layer with the activation after it, or numbers that are the same in every row.
 
     Attributes:
-      op: The operation whose parameters it has.
+      op: The program's operation, which names the layer's parameters.
       reads: The register of its inputs; -1: it has none.
-      writes: The register of what it computes.
+      writes: The register of its result.
       activation: One of ACTIVATIONS.
-      output_row: The first row of the network's outputs; -1: other layers read it.
-      place, read_place: Where hidden features lie, by number.
+      output_row: Its first row in the network's outputs; -1: other layers read its result.
+      place, read_place: Numbers of the places of hidden features that it writes and reads.
     """
 
     op: Op
@@ -50,9 +50,9 @@ class DenseLayers:
 
     Attributes:
       outputs: The rows of each output of the program.
-      num_outputs: Rows of all.
-      hidden_blocks: Blocks of features at each place of hidden features.
-      num_places: Such places: a layer may write where it reads.
+      num_outputs: Rows of all outputs.
+      hidden_blocks: Blocks of features in each place of hidden features.
+      num_places: Places of hidden features; a layer may write the place that it reads.
     """
 
     program: Program
@@ -74,12 +74,12 @@ class DenseLayers:
         self.hidden_blocks = max([*read, *written])
 
     def warp_bytes(self, num_room: int) -> int:
-        """Bytes of memory of a warp, of which `num_room` numbers a row are for the action."""
+        """Bytes of a warp's memory, in which an action takes `num_room` numbers of each row."""
         hidden = self.num_places * self.hidden_blocks * _BLOCK_BYTES
         return 4 * ROWS * self.num_outputs + max(hidden, 4 * ROWS * num_room)
 
     def args(self) -> bytes:
-        """The layers as a kernel reads them."""
+        """The layers as the bytes that a kernel reads."""
         args = [
             DenseLayerArgs(
                 reads_obs=one.reads == 0,
@@ -103,7 +103,7 @@ class DenseLayers:
         """Returns weights and biases in the order in which a kernel reads them, float32.
 
         Args:
-          params: As `parameters_of` returns them.
+          params: The arrays that `parameters_of` returns.
         """
         weights, biases = [np.zeros(0, np.float32)], []
         for one in self._layers:
@@ -120,7 +120,7 @@ class DenseLayers:
         return self.program.sizes[layer.reads] if layer.reads >= 0 else 0
 
     def _place_outputs(self) -> None:
-        """Gives outputs of the program their rows, which layers write."""
+        """Gives each output of the program the rows that its layer writes."""
         layers = {one.writes: one for one in self._layers}
         hidden = {one.reads for one in self._layers}
         for register in self.program.outputs:
@@ -138,7 +138,7 @@ class DenseLayers:
             self.outputs.append(OutputPlace(layer.output_row + start, size))
 
     def _place_hidden(self) -> None:
-        """Gives hidden features places, which are free again behind their last reader."""
+        """Gives hidden features places, which are free again after their last reader."""
         last = {one.reads: i for i, one in enumerate(self._layers)}
         taken: dict[int, int] = {}
         for i, one in enumerate(self._layers):
@@ -148,7 +148,7 @@ class DenseLayers:
                     del taken[one.reads]
             free = next(n for n in range(len(taken) + 1) if n not in taken.values())
             if one.reads == 0:
-                # an observation is put there by each layer that reads it
+                # each layer that reads the observation puts it there first
                 one.read_place = free
             if one.output_row < 0:
                 one.place = free
@@ -157,7 +157,7 @@ class DenseLayers:
 
 
 def _layers_of(program: Program) -> list[_Layer]:
-    """Returns the layers of a program; raises SpecError where it has something else."""
+    """Returns the layers of a program; raises SpecError where it has other operations."""
     readers = [register for op in program.ops for register in op.inputs]
     # by the register that each writes
     layers: dict[int, _Layer] = {}
@@ -189,7 +189,7 @@ def _blocks(size: int) -> int:
 
 
 def _padded(array: Array, multiples: tuple[int, ...]) -> Array:
-    """The array with zeros behind it, so that its shape is of whole multiples."""
+    """Returns the array padded with zeros at its ends, so that each size is a multiple."""
     behind = [(0, -size % of) for size, of in zip(array.shape, multiples, strict=True)]
     padded: Array = np.pad(array, behind)
     return padded
@@ -198,8 +198,8 @@ def _padded(array: Array, multiples: tuple[int, ...]) -> Array:
 def _fragments(weight: Array) -> Array:
     """Weights (outputs, inputs) in the order in which the threads of a warp read them.
 
-    For each 32 outputs and each 16 inputs a thread reads two times four words of two weights: of
-    two matrices B (see matrix_unit.h), 16 inputs by 8 outputs each, two words.
+    For each 32 outputs and 16 inputs a thread reads four words twice; a word has two weights. Four
+    words are two matrices B (see matrix_unit.h) of 16 inputs by 8 outputs, with two words each.
     """
     padded = _padded(weight, (BLOCK, BLOCK))
     outputs, inputs = padded.shape

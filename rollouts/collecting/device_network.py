@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A policy's network as a kernel gets it: by which kernel, from which arrays, in which blocks."""
+"""A policy's network on a device: the kernel that computes it, its arrays and its blocks."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Pack = Callable[[Sequence[Any]], list[Any]]
 
 
 class DeviceWeights:
-    """A module's weights as kernels read them, gathered where the module lies, without a copy to
-    the host.
+    """A module's weights in the order in which kernels read them. They are gathered on the device,
+    without a copy to the host.
 
     Attributes:
-      packed: What `pack` returns, of the weights as they were at the last `refresh`.
+      packed: The arrays of `pack`, with the weights of the last `refresh`.
       initial: The state that an episode begins with.
     """
 
@@ -40,16 +40,16 @@ class DeviceWeights:
         pack: Pack,
         dtypes: Sequence[torch.dtype] = (torch.float32,),
     ) -> None:
-        """Finds out where each number goes.
+        """Finds the place of each weight in the packed arrays.
 
         Args:
           policy: The policy.
-          device: Where kernels read them.
+          device: The device on which kernels read them.
           pack: Lays out the parameters of the program.
-          dtypes: What each array of `pack` is rounded to.
+          dtypes: The dtypes to which the arrays of `pack` are rounded.
 
         Raises:
-          SpecError: There are more than 2^24 of them.
+          SpecError: There are more than 2^24 weights.
         """
         self._policy = policy
         tensors = policy.sources.tensors()
@@ -59,7 +59,7 @@ class DeviceWeights:
                 f"the module has {count} weights, expected at most 2^24 on a GPU: make it smaller, "
                 "or call it yourself between steps of the pool"
             )
-        # each number's place in all of them, 1 and so on, stands for itself; 0 is what is padding
+        # the numbers 1, 2, ... stand for the weights while they are packed; 0 stands for padding
         labels, first = {}, 1
         for name, one in tensors.items():
             labels[name] = np.arange(first, first + one.numel()).reshape(tuple(one.shape))
@@ -103,16 +103,16 @@ class ThreadNetwork:
 
     Attributes:
       source: The kernel.
-      places: Where each output of the program lies.
+      places: The rows of each output of the program.
       weights: The module's weights.
-      arrays: Members of `KernelPolicy` that are addresses.
+      arrays: Arrays by the members of `KernelPolicy` that take their addresses.
     """
 
     def __init__(self, policy: NativePolicy, obs_dtype: str, device: torch.device) -> None:
         """Lays out the program.
 
         Raises:
-          SpecError: As `DeviceWeights`.
+          SpecError: See `DeviceWeights`.
         """
         native = policy.refresh()
         self._layout = native.layout()
@@ -128,13 +128,13 @@ class ThreadNetwork:
     def tell(
         self, policy: KernelPolicy, num_room: int, num_rows: int, most_shared_bytes: int
     ) -> PolicyShape:
-        """Writes what the kernel needs to know, and chooses the blocks.
+        """Writes the program's facts into `policy`, and chooses the blocks.
 
         Args:
-          policy: What launches have in common.
-          num_room: Numbers of a row that belong to its action.
+          policy: The part of the arguments that all launches share.
+          num_room: Numbers that the action of a row takes.
           num_rows: Rows of all environments.
-          most_shared_bytes: Bytes that a block may share.
+          most_shared_bytes: Most shared memory of a block.
         """
         policy.num_instructions = self._layout["num_instructions"]
         policy.num_rows = self._layout["num_rows"]
@@ -142,14 +142,14 @@ class ThreadNetwork:
 
 
 class DenseNetwork:
-    """Linear layers on tensor cores; attributes as of `ThreadNetwork`."""
+    """Linear layers on tensor cores, with the attributes of `ThreadNetwork`."""
 
     def __init__(self, policy: NativePolicy, obs_dtype: str, device: torch.device) -> None:
         """Reads the layers.
 
         Raises:
-          SpecError: There is something else between observations and outputs, or a GPU without
-            such cores; as `DeviceWeights`.
+          SpecError: The program has other layers, or the GPU has no such cores; see also
+            `DeviceWeights`.
         """
         if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
             name = torch.cuda.get_device_name(device)
@@ -168,7 +168,7 @@ class DenseNetwork:
     def tell(
         self, policy: KernelPolicy, num_room: int, num_rows: int, most_shared_bytes: int
     ) -> PolicyShape:
-        """As of `ThreadNetwork`. Raises SpecError where a warp finds too little memory."""
+        """See `ThreadNetwork.tell`. Raises SpecError where memory is too small for a warp."""
         layers = self._layers
         weights, biases = self.weights.packed
         policy.dense = DenseNetworkArgs(
@@ -186,12 +186,12 @@ class DenseNetwork:
 def make_network(
     policy: NativePolicy, obs_dtype: str, device: torch.device, dtype: PolicyDtype
 ) -> ThreadNetwork | DenseNetwork:
-    """Chooses by the numbers that are multiplied; raises SpecError as these do."""
+    """Makes the network for the dtype that is multiplied; raises SpecError as its class does."""
     kind = ThreadNetwork if dtype == "float32" else DenseNetwork
     return kind(policy, obs_dtype, device)
 
 
 def as_bytes(data: bytes, device: torch.device) -> Tensor:
-    """Bytes on a device."""
+    """Copies bytes to a device."""
     # torch makes no tensor from zero bytes
     return torch.frombuffer(bytearray(data or bytes(4)), dtype=torch.uint8).to(device)

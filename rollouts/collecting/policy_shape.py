@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Blocks of a policy's kernel, and where the numbers between its layers lie."""
+"""The blocks of a policy's kernel, and the memory of the numbers between its layers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 
 from rollouts.errors import SpecError
 
-_NUM_THREADS = 128  # a block has, as `__launch_bounds__` of policy_kernel.h says
+_NUM_THREADS = 128  # threads of a block, as in `__launch_bounds__` of policy_kernel.h
 _MAX_BLOCKS = 2048
 _MAX_SCRATCH_BYTES = 2**28
-# Each of a multiprocessor's four schedulers has two warps then, one while the other waits.
+# blocks of a multiprocessor: each of its four schedulers then has two warps, and runs one while the
+# other waits
 _ENOUGH_BLOCKS = 2
-_RESERVED_BYTES = 1024  # the driver takes from each block's shared memory
+_RESERVED_BYTES = 1024  # shared memory that the driver takes for each block
 
-# blocks whose warps compute 16 rows each, as dense_forward.h and dense_kernel.h have them
+# the blocks of dense_kernel.h, whose warps compute 16 rows each: their warps and slots for weights
 _MOST_WARPS, _FEWEST_WARPS = 12, 4
 _SLOT_BYTES = 2 * 16 * 1024
-_SPREAD_OVER = 128  # blocks, so that most multiprocessors have one
+_SPREAD_OVER = 128  # blocks to have before a block gets more warps: one for most multiprocessors
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +27,9 @@ class PolicyShape:
 
     Attributes:
       num_blocks, num_threads: Blocks, and threads of each.
-      scratch_rows: Numbers that a thread keeps, where each computes one row after the other.
-      shared_bytes: Bytes that the threads of a block share; 0: numbers lie in global memory.
-      num_scratch: Floats of global memory for them; 0: they are shared.
+      scratch_rows: Numbers that a thread keeps while it computes a row; 0 on tensor cores.
+      shared_bytes: Bytes of a block's shared memory; 0: the numbers lie in global memory.
+      num_scratch: Floats of global memory for the numbers; 0: they lie in shared memory.
     """
 
     num_blocks: int
@@ -39,17 +40,18 @@ class PolicyShape:
 
 
 def policy_shape(scratch_rows: int, num_rows: int, most_shared_bytes: int) -> PolicyShape:
-    """Chooses the blocks for a network that keeps `scratch_rows` numbers, for `num_rows` rows.
+    """Chooses the blocks for a network of which each thread computes one row after the other.
 
-    The numbers lie in shared memory where enough blocks of a multiprocessor fit so: layer after
-    layer then reads and writes no global memory but the weights.
+    The numbers lie in shared memory if a multiprocessor then has room for enough blocks: the only
+    global memory that layers read is then that of the weights.
 
     Args:
       scratch_rows: Numbers that a thread keeps while it computes a row.
       num_rows: Rows of all environments.
-      most_shared_bytes: Bytes that a block may share, nearly all that a multiprocessor has.
+      most_shared_bytes: Most shared memory of a block, which is nearly all of a multiprocessor.
     """
-    # a warp has two groups of 16 threads: an odd number of rows gives each its half of the banks
+    # with an odd number of rows the two groups of 16 threads of a warp use different halves of the
+    # memory's banks
     odd_rows = scratch_rows | 1
     shared_bytes = 4 * odd_rows * _NUM_THREADS
     at_once = (most_shared_bytes + _RESERVED_BYTES) // (shared_bytes + _RESERVED_BYTES)
@@ -62,17 +64,17 @@ def policy_shape(scratch_rows: int, num_rows: int, most_shared_bytes: int) -> Po
 
 
 def dense_shape(warp_bytes: int, num_rows: int, most_shared_bytes: int) -> PolicyShape:
-    """Chooses the blocks for a network on tensor cores, of which a warp computes 16 rows.
+    """Chooses the blocks for a network on tensor cores, where a warp computes 16 rows.
 
-    All warps of a block read weights that it loads once, so many rows want large blocks.
+    A block loads weights once for all its warps, so large blocks are better for many rows.
 
     Args:
       warp_bytes: Bytes of shared memory that a warp needs.
       num_rows: Rows of all environments.
-      most_shared_bytes: Bytes that a block may share.
+      most_shared_bytes: Most shared memory of a block.
 
     Raises:
-      SpecError: They are not enough for one warp.
+      SpecError: The shared memory is not enough for one warp.
     """
     fitting = (most_shared_bytes - _SLOT_BYTES) // warp_bytes
     if fitting < 1:

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checksum of a fragment, by which a replay is compared, and what is strange in it.
+"""The checksum of a fragment, which a replay is compared with, and signs of trouble in it.
 
-Each column, an environment or an agent, has a digest of its own, so that the pool's threads can
-make those of the columns that they step; native/include/rollouts/data/column_digests.h has the
-details.
+Each column, an environment or an agent, has a digest of its own, so that each of the pool's threads
+can digest the columns that it steps; native/include/rollouts/data/column_digests.h has the details.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class SeenColumns:
 
     @classmethod
     def of(cls, batch: RolloutBatch) -> SeenColumns:
-        """Looks at a rollout that is complete."""
+        """Returns the findings about a complete rollout."""
         return cls(
             *_native.digest_columns(
                 batch.obs,
@@ -59,7 +58,7 @@ class SeenColumns:
         )
 
     def native_arrays(self) -> dict[str, Array]:
-        """Returns the arrays by the names that `collect` of a pool has for them."""
+        """Returns the arrays by the names under which a pool's `collect` takes them."""
         return {
             "digest": self.digest,
             "largest_reward": self.largest_reward,
@@ -82,7 +81,7 @@ class Summary(NamedTuple):
 def sum_up(
     batches: Mapping[str, RolloutBatch], seen: Mapping[str, SeenColumns]
 ) -> tuple[int, dict[str, Summary]]:
-    """Returns the checksum of what the environments did in a fragment, and what is known of it.
+    """Returns the checksum of what the environments did in a fragment, and the groups' summaries.
 
     Args:
       batches: group -> its batch.
@@ -92,7 +91,7 @@ def sum_up(
     known = {}
     for name, batch in batches.items():
         found = seen[name]
-        # what adds up is compared after the last step
+        # running sums are compared after the last step only
         arrays += [found.digest, batch.episode_return[-1], batch.episode_length[-1]]
         arrays += [] if batch.final_obs is None else [batch.final_obs]
         is_finite = bool(found.is_obs_finite.all())
@@ -101,5 +100,5 @@ def sum_up(
 
 
 def sum_of(batches: Mapping[str, RolloutBatch]) -> int:
-    """Returns the checksum of a fragment at whose columns nobody has looked."""
+    """Returns the checksum of a fragment; its columns are digested here."""
     return sum_up(batches, {name: SeenColumns.of(batch) for name, batch in batches.items()})[0]

@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 MAGIC = b"rlg1"
 _HEAD = struct.Struct("<4sIQQ")
 _KINDS = "biuf"  # dtype kinds that are read
-_MAX_FACTS = 1 << 24  # bytes; more is no log
+_MAX_FACTS = 1 << 24  # bytes; a file with more is no log
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class LogRecord:
 
 
 def to_bytes(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """Returns a record as it is written: whole numbers as narrow as they are, states deflated."""
+    """Returns a record as it is written: integers in as few bits as they need, states deflated."""
     described, parts = [], []
     for name, array in arrays.items():
         coded, how = _coded(array, deflates=kind == "state")
@@ -119,7 +119,7 @@ def _sum(text: bytes, body: bytes) -> int:
 
 
 def _coded(array: Array, *, deflates: bool) -> tuple[bytes, dict[str, Any]]:
-    """Returns an array's bytes, and what is to be undone when they are read."""
+    """Returns an array's bytes, and the facts by which `_decoded` reads them."""
     if deflates:
         packed = zlib.compress(np.ascontiguousarray(array).tobytes(), 1)
         return packed, {"how": "deflated"}
@@ -135,7 +135,7 @@ def _coded(array: Array, *, deflates: bool) -> tuple[bytes, dict[str, Any]]:
 
 
 def _in_bits(flat: Array, bits: int) -> Array:
-    """Packs numbers below 2**bits; several share a byte where they are that small."""
+    """Packs numbers below 2**bits; numbers of less than 8 bits share bytes."""
     if bits >= 8:
         return flat
     if bits == 1:
@@ -163,7 +163,7 @@ def _decoded(data: bytes, one: Mapping[str, Any]) -> Array:
     """Returns the array that `_coded` was given.
 
     Raises:
-      ValueError, TypeError, KeyError: It is described as no such array.
+      ValueError, TypeError, KeyError: `one` does not describe such an array.
     """
     dtype, shape = np.dtype(one["dtype"]), tuple(int(size) for size in one["shape"])
     count = int(np.prod(shape, dtype=np.int64))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`LogHeader`: what a log says of the run that it is of."""
+"""`LogHeader`: the facts about a run at the beginning of its log."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class LogHeader:
       ids: Ids of the environments, one for all or one for each; empty: Python functions made them.
       env_options: Options of the environments, as they were given.
       max_episode_steps: Time limit in place of the ids' own.
-      time_limit: The first id's own; None: it has none, or is not known.
-      why_not_made: Why the environments cannot be made of this alone; "": they can.
-      num_envs, env_id_offset, rollout_length, keep_final_obs: As of the collector.
+      time_limit: Time limit of the first id; None: it has none, or is not known.
+      why_not_made: Why the environments cannot be made from the header alone; "": they can.
+      num_envs, env_id_offset, rollout_length, keep_final_obs: See `Collector`.
       groups: group -> agents in it; empty: one agent.
       has_states: Whether the environments' states are saved.
       seed: Seed of environments in Python, which are made again from their first reset.
@@ -76,7 +76,7 @@ class LogHeader:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any], where: str) -> LogHeader:
-        """Returns the header of which a part has the facts.
+        """Returns the header from the facts of a part.
 
         Raises:
           SpecError: They are of another format.
@@ -92,7 +92,7 @@ class LogHeader:
         return cls(**{one.name: facts[one.name] for one in fields(cls)})
 
     def as_facts(self) -> dict[str, Any]:
-        """Returns plain values, of which `read` makes the header again."""
+        """Returns plain values, from which `read` makes the header again."""
         return asdict(self)
 
     @property
@@ -130,7 +130,7 @@ def _seed(env: Any) -> int | None:
 
 
 def _recipe(env: Any) -> dict[str, Any]:
-    """Returns ids and options of environments, or why they cannot be said."""
+    """Returns ids and options of environments, or why they cannot be recorded."""
     nothing: dict[str, Any] = {
         "ids": [],
         "env_options": {},

@@ -30,8 +30,8 @@ class Chain:
     """The records that make a fragment again.
 
     Attributes:
-      header: The log's own words.
-      state: What to begin with.
+      header: The header of the log.
+      state: The saved state to begin with.
       fragments: The fragments from there on; the last is the one that was asked for.
     """
 
@@ -45,7 +45,7 @@ class WorkerLog:
     """The log of one incarnation of a worker.
 
     Attributes:
-      header: Its own words.
+      header: The header of the log.
       places: States and fragments that are kept, in the order in which they were written.
     """
 
@@ -53,10 +53,10 @@ class WorkerLog:
     places: list[_Place]
 
     def chain_to(self, step: int) -> Chain:
-        """Returns what makes the fragment of a step again.
+        """Returns the records that make the fragment of a step again.
 
         Raises:
-          SpecError: There is no such step in the log, or what is before it is missing.
+          SpecError: There is no such step in the log, or records before it are missing.
         """
         length = self.header.rollout_length
         wanted, state, chain = step // length, None, list[_Place]()
@@ -95,7 +95,7 @@ class WorkerLog:
 
 
 def open_log(path: str | os.PathLike[str]) -> list[WorkerLog]:
-    """Reads what is in the log of a run, but for its arrays.
+    """Reads the log of a run, without its arrays.
 
     Args:
       path: The log's folder, or the run's directory, in which it is called "log".
@@ -104,7 +104,7 @@ def open_log(path: str | os.PathLike[str]) -> list[WorkerLog]:
       The log of each incarnation of each worker, in this order.
 
     Raises:
-      SpecError: There is none.
+      SpecError: There is no log.
     """
     folder = Path(path)
     parts = parts_in(folder) or parts_in(folder / FOLDER)
@@ -136,7 +136,7 @@ def find_log(
       logs: What `open_log` returned.
       env_id: Global id of the environment.
       step: Its step, counted from 0 in each incarnation.
-      worker, incarnation: The only ones that are meant; None for any.
+      worker, incarnation: The only worker and incarnation to search; None for any.
 
     Raises:
       SpecError: None has it; the message says what there is.

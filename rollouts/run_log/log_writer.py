@@ -22,11 +22,11 @@ from rollouts.support.no_room import start_thread
 from rollouts.support.whole_file import naming_the_file
 
 _PART = re.compile(r"worker-(\d+)\.incarnation-(\d+)\.part-(\d+)\.rlog")
-_NUM_PARTS = 8  # a full log has as many, and the oldest is dropped as a whole
+_NUM_PARTS = 8  # a full log has so many parts, and the oldest is dropped as a whole
 _MAX_WAITING_BYTES = 64 << 20
-# a part that is rotated out begins with the facts and a state, which cost something themselves
+# a part is at least so large, as each begins with the facts and a state, which take room themselves
 _MIN_PART_BYTES = 1 << 13
-# records are written some at a time: to wake the thread for each would cost more than they do
+# several records are written at once, as to wake the thread costs more than to write a record
 _AT_ONCE_BYTES, _AT_ONCE_S = 1 << 18, 0.1
 
 Facts = Mapping[str, Any]
@@ -48,7 +48,7 @@ def parts_in(folder: Path) -> dict[tuple[int, int, int], Path]:
 
 
 class LogWriter:
-    """Writes what `put` is given, in its order, in a thread of its own.
+    """Writes the records that `put` is given, in their order, on a thread of its own.
 
     `put` waits while 64 MiB are not written yet. `_changed` guards the queue and the error.
 
@@ -60,9 +60,9 @@ class LogWriter:
         """Makes the folder, and the first part with the header.
 
         Args:
-          log: Where, and how much.
+          log: The folder and the bounds of the log.
           header: Facts that each part begins with.
-          can_rotate: Whether what follows a saved state can be read without what is before it.
+          can_rotate: Whether records after a saved state can be read without those before it.
 
         Raises:
           FileError: The folder or the file cannot be made. SpecError: There is a log of this
@@ -133,7 +133,7 @@ class LogWriter:
         self._file.close()
 
     def _take(self) -> list[tuple[str, Facts, Arrays, int]]:
-        """Waits for some records; none where there will be none any more."""
+        """Waits for some records and returns them; none once the log is closed or has failed."""
         with self._changed:
             self._is_busy = False
             self._changed.notify_all()
@@ -153,7 +153,7 @@ class LogWriter:
             return taken
 
     def _fail(self, error: OSError) -> None:
-        """Leaves whole records alone in the file, and writes no more."""
+        """Cuts off a record that was not written whole, and writes no more."""
         # readers stop at a record that is not whole; ValueError: the next part could not be opened
         with contextlib.suppress(OSError, ValueError):
             os.ftruncate(self._file.fileno(), self._bytes_of_part)
@@ -165,7 +165,7 @@ class LogWriter:
             self._changed.notify_all()
 
     def _write(self, records: list[tuple[str, Facts, Arrays, int]]) -> None:
-        """Writes records, those of one part by one call of the system."""
+        """Writes records, with one system call for those of one part."""
         try:
             for kind, facts, arrays, _ in records:
                 data = to_bytes(kind, facts, arrays)

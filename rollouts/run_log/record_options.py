@@ -19,11 +19,11 @@ class RunLog:
     """The log that a Collector or a RolloutCoordinator writes, for `rollouts replay-run`.
 
     Attributes:
-      path: Folder of the log, made if it is missing; of workers on other machines a folder there.
+      path: Folder of the log, made if it is missing; workers on other machines write it there.
       state_every: Fragments between two saved states of the pool: to make a step again takes that
         many fragments at most, and saving takes time.
       max_bytes: Most bytes of one worker's log, all of its incarnations together. The oldest
-        fragments make room; of environments that save no states recording ends there.
+        fragments make room; if the environments save no states, recording ends instead.
       on_error: "warn": where the log cannot be written, as on a full disk, a warning says so and
         the run goes on without it. "stop": `collect` raises the FileError.
       worker_id, incarnation: Worker that writes the log; a coordinator sets them.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks for what somebody will want to see again: numbers that are not finite, rewards far off."""
+"""Finds steps that are worth seeing again: numbers that are not finite, rewards far off."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Array = npt.NDArray[Any]
 
 FAR = 10.0  # a reward this many times as large as the largest before is an outlier
 MOST_WARNINGS = 10  # in the life of one collector
-_USUAL_STEPS = 10_000  # rewards of a group that are seen before one is called an outlier
+_USUAL_STEPS = 10_000  # rewards of a group before any of them is called an outlier
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +28,8 @@ class Suspect:
 
     Attributes:
       t: Step within the fragment.
-      column: Environment within the pool, or of agents the agent's row.
-      what: The sentence about it, whose subject is left open.
+      column: Environment within the pool; with several agents, the agent's row.
+      what: A sentence about the step, without its subject.
     """
 
     t: int
@@ -41,7 +41,7 @@ class Suspects:
     """Remembers the largest reward of each group so far."""
 
     def __init__(self) -> None:
-        """Nothing was seen yet."""
+        """Begins without rewards."""
         self._largest: dict[str, float] = {}
         self._num_seen: Counter[str] = Counter()
 
@@ -55,7 +55,7 @@ class Suspects:
                 yield name, found
             if own.is_obs_finite:
                 continue
-            # None where the last observation alone is strange: the next fragment begins with it
+            # None if only the last observation is not finite: the next fragment begins with it
             if (found := not_finite(batch.obs, "observation")) is not None:
                 yield name, found
 
@@ -64,7 +64,7 @@ class Suspects:
         self._num_seen[name] += reward.size
         if largest <= before:
             return None
-        if not math.isfinite(largest):  # NaN is the largest of all, too
+        if not math.isfinite(largest):  # a NaN also counts as the largest
             return not_finite(reward, "reward")
         self._largest[name] = largest
         if seen < _USUAL_STEPS or not before or largest < FAR * before:
@@ -78,7 +78,7 @@ class Suspects:
 
 
 def not_finite(array: Array, name: str) -> Suspect | None:
-    """Returns where an array (T, B, ...) first is not finite; None where it is everywhere."""
+    """Returns the first place where an array (T, B, ...) is not finite; None if all of it is."""
     bad = ~np.isfinite(array.reshape(*array.shape[:2], -1)).all(-1)
     if not bad.any():
         return None

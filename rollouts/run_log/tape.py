@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Tape`: what a collector calls around each fragment, so that it can be made again."""
+"""`Tape`: records the fragments of a collector, so that they can be made again."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from rollouts.support.user_warnings import warn_user
 
 Array = npt.NDArray[Any]
 
-_FLUSH_S = 10.0  # what an error waits for, at most, until the log has what it names
-# an environment that failed, and a policy's number that is not finite, in their messages
+_FLUSH_S = 10.0  # s that an error waits, at most, until its fragment is in the log
+# the places in messages about a failed environment, and about a policy's number that is not finite
 _OF_ENV = re.compile(r"\benv_id (\d+)")
 _OF_POLICY = re.compile(r"\benvironment (\d+) of step (\d+)")
 
 
 class Writing(Protocol):
-    """The arrays that a rollout is being written into; see `rollouts.collecting.arena.Arena`."""
+    """The arrays into which a rollout is written; see `rollouts.collecting.arena.Arena`."""
 
     obs: Array
     outcome: dict[str, Array]
@@ -50,15 +50,15 @@ class Rows(Protocol):
 class Tape:
     """Records fragments of one pool. Not thread-safe: one thread at a time collects.
 
-    Steps are counted by environment, from 0 in each incarnation, those of fragments that failed
-    among them.
+    Steps are counted by environment, from 0 in each incarnation; steps of fragments that failed
+    count, too.
     """
 
     def __init__(self, env: Any, log: RunLog, rollout_length: int, *, keep_final_obs: bool) -> None:
         """Begins the log.
 
         Raises:
-          FileError, SpecError: As `LogWriter`.
+          FileError, SpecError: See `LogWriter`.
         """
         self._env, self._log, self._length = env, log, rollout_length
         header = LogHeader.of(env, log, rollout_length, keep_final_obs=keep_final_obs)
@@ -74,7 +74,7 @@ class Tape:
         self._arrays: dict[str, Array] = {}
 
     def begin(self, groups: Sequence[Rows]) -> None:
-        """Notes that a fragment begins, whose first observations are in its groups' rows.
+        """Begins a fragment, whose first observations are in the rows of `groups`.
 
         Raises:
           FileError: The log cannot be written, and on_error is "stop".
@@ -93,11 +93,11 @@ class Tape:
     def end(
         self, batches: Mapping[str, RolloutBatch], seen: Mapping[str, SeenColumns] | None = None
     ) -> None:
-        """Records a fragment that is complete, and warns of what is strange in it.
+        """Records a complete fragment, and warns of suspects in it.
 
         Args:
           batches: group -> its batch.
-          seen: group -> what the pool's threads found in its columns; None: they did not look.
+          seen: group -> findings of the pool's threads in its columns; None: they made none.
         """
         if self._is_given_up:
             return
@@ -123,13 +123,13 @@ class Tape:
         self._must_save, self._is_open = True, False
 
     def failed(self, error: Exception, groups: Sequence[Rows], counts: Array) -> None:
-        """Records a fragment that an error ended, and names in it the command that shows it.
+        """Records a fragment that an error ended; adds the command that shows it to the error.
 
         Args:
-          error: What was raised; its message is extended, or where that is not its first argument
-            a note is added.
-          groups: What was being written.
-          counts: (N,) steps whose actions were chosen, the one that failed among them.
+          error: The error. Its message is extended; a note is added where the message is not its
+            first argument.
+          groups: The rows that were being written.
+          counts: (N,) steps whose actions were chosen, with the one that failed.
         """
         if not self._is_open or self._is_given_up or not all(one.arena.choice for one in groups):
             return
@@ -139,7 +139,7 @@ class Tape:
         for rows in groups:
             action = self._kept(rows.name, rows.arena.choice["action"][: self._length])
             of_agents = np.repeat(counts, self._agents.get(rows.name, 1))
-            # what lies there was not written
+            # actions from there on were not written in this fragment
             action[np.arange(self._length)[:, None] >= of_agents] = 0
             arrays[f"action.{rows.name}"] = action
         self._put(facts, arrays)
@@ -154,11 +154,11 @@ class Tape:
         return f"rollouts replay-run {path} --env {env_id} --step {step}{of}"
 
     def flush(self) -> None:
-        """Waits until what was recorded is written, or cannot be."""
+        """Waits until all records are written, or cannot be."""
         self._writer.flush()
 
     def close(self) -> None:
-        """Writes what waits; may be called twice."""
+        """Writes the records that wait; may be called twice."""
         self._writer.close()
 
     @property
@@ -172,7 +172,7 @@ class Tape:
         self._is_open = False
 
     def _kept(self, name: str, action: Array) -> Array:
-        """Returns a copy of a group's actions, which a learner may change: as bytes if they fit."""
+        """Copies a group's actions, as a learner may change them; into bytes if they fit."""
         return action.astype(np.uint8) if self._fit_bytes[name] else action.copy()
 
     def _save_state(self, groups: Sequence[Rows]) -> None:
@@ -183,7 +183,7 @@ class Tape:
             facts["sizes"] = [len(one) for one in states]
             arrays["states"] = np.frombuffer(b"".join(states), np.uint8)
         if self._kinds:
-            # they were scaled by statistics that counted them: nobody can show them again
+            # observations that were scaled by statistics of that time cannot be made again
             arrays |= {f"obs.{rows.name}": rows.arena.obs[0].copy() for rows in groups}
         self._writer.put("state", facts, arrays)
 
@@ -230,7 +230,7 @@ class Tape:
         return env, f"env_id {env}{agent}"
 
     def _place_of(self, error: Exception, groups: Iterable[Rows], counts: Array) -> tuple[int, int]:
-        """Returns env_id and step within the fragment that an error is about."""
+        """Returns the env_id that an error is about, and the step within the fragment."""
         offset, last = self._env.env_id_offset, np.maximum(counts - 1, 0)
         if (found := _OF_ENV.search(str(error))) and 0 <= int(found[1]) - offset < len(counts):
             return int(found[1]), int(last[int(found[1]) - offset])
@@ -245,8 +245,8 @@ class Tape:
 
 
 def _add_to(error: Exception, words: str) -> None:
-    """Adds words to an error's message, or a note where the message is made of other things."""
-    # an OSError or a KeyError says something else than its first argument
+    """Adds words to an error's message, or a note if the message is not its first argument."""
+    # an OSError or a KeyError has another message than its first argument
     if error.args and str(error) == error.args[0]:
         error.args = (f"{error}; {words}", *error.args[1:])
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of kernels: a header of an environment or a policy, and the entries around it."""
+"""The sources of kernels: they include the header of an environment or a policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rollouts.envs.kernel.task_launch import TaskLaunch
 from rollouts.own_env.registrations import EnvSource
 from rollouts.support.include_dir import include_dir
 
-# numbers that a policy's network multiplies
+# dtype of the numbers that a policy's network multiplies
 PolicyDtype = Literal["float32", "bfloat16"]
 
 # observation dtype -> its type in native/include/rollouts/device/numbers.h
@@ -33,7 +33,7 @@ OBS_TYPES = {
 }
 
 
-# a type that is named from inside namespace rollouts or from outside; ambiguous where both have one
+# finds a type by its name in namespace rollouts or outside of it; ambiguous if both have that name
 _SEEN = "namespace rollouts_seen {{ using namespace rollouts; using KernelEnv = {type}; }}\n"
 
 
@@ -43,7 +43,7 @@ class KernelSource(Protocol):
     Attributes:
       name: Name of what the kernel computes, for messages.
       text: The translation unit.
-      digest: Differs where the text does, or a header that it may include.
+      digest: Digest of the text and of all headers that it may include.
       include_dirs: Folders for the compiler.
       entries: Functions of the kernel.
       launch_type: Type of the argument that the entries take.
@@ -63,7 +63,7 @@ class KernelSource(Protocol):
     def launch_type(self) -> type[Launch]: ...
 
     def explain(self, said: str) -> str:
-        """Returns a compiler's message with the path at which the author has the header."""
+        """Returns a compiler's message in which the header has the path of the author's file."""
         ...
 
 
@@ -72,10 +72,10 @@ class EnvKernelSource:
     """A kernel that steps environments.
 
     Attributes:
-      env: Where the environment's text is.
+      env: The environment's source.
       obs_dtype: One of OBS_TYPES.
-      state_words: Numbers of 32 bits that a State must have; worlds of agents have none.
-      alone: Worlds that one thread each steps; None: teams of threads step them.
+      state_words: Size that a State must have, in words of 32 bits; unused for worlds of agents.
+      alone: The shape of worlds that a single thread steps; None: a team of threads steps each.
     """
 
     env: EnvSource
@@ -100,15 +100,15 @@ class EnvKernelSource:
 
     @property
     def entries(self) -> tuple[str, ...]:
-        """Functions of the kernel: for one step, and for many where that is another one."""
+        """Functions of the kernel: for one step, and for many steps of single agents."""
         return ("rollouts_step",) if self.env.multi_agent else ("rollouts_step", "rollouts_steps")
 
     @property
     def text(self) -> str:
-        """The translation unit. Its type is seen from inside namespace rollouts or from outside.
+        """The translation unit; the environment's type may be inside or outside of our namespace.
 
-        Dynamics are computed in 32 bits. Worlds of agents name the types of their numbers, and lie
-        in memory as they do in the C++ pool.
+        Dynamics are computed in 32 bits. Worlds of agents declare the types of their numbers
+        themselves, and have the memory layout of the C++ pool.
         """
         if self.env.multi_agent:
             arguments = f"rollouts_seen::KernelEnv, {OBS_TYPES[self.obs_dtype]}"
@@ -133,12 +133,12 @@ class EnvKernelSource:
 
     @property
     def digest(self) -> str:
-        """Differs where the text does, or a header that it may include."""
+        """Digest of the text and of all headers that it may include."""
         own = "" if self.env.files is None else self.env.files.digest
         return _digest(self.text, own, _digest_of_ours(_ENV_FOLDERS, include_dir()))
 
     def explain(self, said: str) -> str:
-        """Returns a compiler's message with the path at which the author has the header."""
+        """Returns a compiler's message in which the header has the path of the author's file."""
         if self.env.files is None:
             return said
         return said.replace(str(self.env.include_dirs[0]), self.env.files.folder)
@@ -146,10 +146,10 @@ class EnvKernelSource:
 
 @dataclass(frozen=True, slots=True)
 class PolicyKernelSource:
-    """A kernel that computes a policy, whichever it is.
+    """A kernel that computes any policy.
 
     Attributes:
-      obs_dtype: One of OBS_TYPES whose numbers C++ converts: not float16 and bfloat16.
+      obs_dtype: One of OBS_TYPES, but not float16 or bfloat16, which C++ does not convert.
       policy_dtype: "float32", or "bfloat16" for a network of linear layers on tensor cores.
     """
 
@@ -188,7 +188,7 @@ class PolicyKernelSource:
 
     @property
     def digest(self) -> str:
-        """Differs where the text does, or a header that it may include."""
+        """Digest of the text and of all headers that it may include."""
         return _digest(self.text, _digest_of_ours(_POLICY_FOLDERS, include_dir()))
 
     def explain(self, said: str) -> str:
@@ -201,9 +201,9 @@ class TaskKernelSource:
     """A kernel of a MuJoCo task over the arrays of mujoco_warp.
 
     Attributes:
-      env: Where the text of the pool's environment is, whose task it is.
+      env: The source of the pool's environment, which has the task.
       task_type: The C++ type of the task.
-      is_suite: Whether it is one of the DeepMind Control Suite.
+      is_suite: Whether the task is from the DeepMind Control Suite.
     """
 
     env: EnvSource
@@ -245,11 +245,11 @@ class TaskKernelSource:
 
     @property
     def digest(self) -> str:
-        """Differs where the text does, or a header that it may include."""
+        """Digest of the text and of all headers that it may include."""
         return _digest(self.text, _digest_of_ours(_TASK_FOLDERS, include_dir()))
 
     def explain(self, said: str) -> str:
-        """Returns what a compiler said."""
+        """Returns a compiler's message as it is."""
         return said
 
 

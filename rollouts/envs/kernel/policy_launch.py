@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of a policy's kernel, as ctypes structures.
 
-`PolicyLaunch` of native/include/rollouts/policy/policy_launch.h.
+They mirror native/include/rollouts/policy/policy_launch.h, which describes the members.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DenseLayerArgs(ctypes.Structure):
 
 
 class DenseNetworkArgs(ctypes.Structure):
-    """`policy::DenseNetwork`: all such layers."""
+    """`policy::DenseNetwork`: all layers of a network on tensor cores."""
 
     _fields_ = [
         *pointers("layers", "weights", "biases"),
@@ -77,7 +77,7 @@ class KernelPolicy(ctypes.Structure):
 
 
 class KernelAgents(ctypes.Structure):
-    """The rows that the policy acts for."""
+    """The agents for which the policy acts."""
 
     _fields_ = [
         ("num_agents", ctypes.c_int32),
@@ -122,7 +122,7 @@ class FragmentArrays(ctypes.Structure):
 
 
 class ReturnsRows(ctypes.Structure):
-    """Returns of a whole rollout, and by which rule."""
+    """Returns of a whole rollout, and the rule by which they are estimated."""
 
     _fields_ = [
         ("fragment", FragmentArrays),
