@@ -64,7 +64,7 @@ class DevicePolicy:
     """The parts of a policy that stay the same from launch to launch.
 
     Attributes:
-      rows: The rows that it acts for.
+      rows: The rows for which the policy acts.
       forward: Torch computes the network, and the kernel takes its outputs as observations; or
         None.
       state_shapes: Shapes of the recurrent state of one row.
@@ -85,10 +85,10 @@ class DevicePolicy:
 
         Args:
           policy: The policy.
-          rows: The rows that it acts for.
-          device: Where.
+          rows: The rows for which the policy acts.
+          device: The device of the rows.
           emulated: Whether the host runs the kernel.
-          forward: As the attribute.
+          forward: See the attribute.
           dtype: The numbers that the network multiplies; "bfloat16" needs tensor cores.
 
         Raises:

@@ -17,11 +17,11 @@ namespace {
 constexpr std::int64_t kWord = 8;  // bytes
 constexpr std::int64_t kMinPictureBytes = 4096;
 constexpr std::int64_t kMaxStack = 8;
-// Columns that are taken together have about as many words: their sums stay in L1.
+// Words of the columns that are taken together, about, so that their sums stay in L1.
 constexpr std::int64_t kWordsAtOnce = 1024;
 
-// Finds numbers of 16, 32 or 64 bits that are not finite, all those of a word at once: their
-// exponent is all ones, so that one more carries into the bit of the sign, which is masked out.
+// Finds numbers of 16, 32 or 64 bits that are not finite, all numbers of a word at once: their
+// exponent bits are all ones, so that adding one carries into the sign bit, which was cleared.
 struct ExponentTest {
   std::uint64_t exponents = 0;
   std::uint64_t one = 0;
@@ -42,10 +42,10 @@ constexpr ExponentTest TestOf(FloatKind kind) {
   return {};
 }
 
-// Sums of some columns: a lane for each word of their observations, column by column.
+// Sums of some columns: one lane for each word of an observation, column by column.
 struct Lanes {
   std::uint64_t* sums;
-  std::uint64_t* carries;  // with the signs of an ExponentTest where a number is not finite
+  std::uint64_t* carries;  // have a bit of ExponentTest::signs where a number is not finite
 };
 
 inline void AddWord(std::uint64_t word, const ExponentTest& test, Lanes to, std::int64_t lane) {
@@ -53,7 +53,7 @@ inline void AddWord(std::uint64_t word, const ExponentTest& test, Lanes to, std:
   to.carries[lane] |= (word & test.exponents) + test.one;
 }
 
-// Bytes that lie together, in words of 8, 4, 2 or 1 bytes.
+// Adds contiguous bytes, in words of 8, 4, 2 or 1 bytes.
 template <typename Word>
 inline void AddFlat(const std::uint8_t* from, std::int64_t words, const ExponentTest& test,
                     Lanes to) {
@@ -93,14 +93,14 @@ ROLLOUTS_CLONES void AddCells(const Cells& cells, const ExponentTest& test, Lane
     const std::int64_t words = part.bytes / kWord;
     AddFlat<std::uint64_t>(from, words, test, {to.sums + lane, to.carries + lane});
     if (part.bytes % kWord == 0) continue;
-    // the last eight bytes, some of which were in the word before
+    // the last eight bytes overlap the word before
     std::uint64_t word;
     std::memcpy(&word, from + part.bytes - kWord, kWord);
     AddWord(word, test, to, lane + words);
   }
 }
 
-// Results of one step: a lane and the bits of the largest reward for each column.
+// Results of one step, for some columns.
 struct Outcomes {
   const float* reward;
   const std::uint8_t* terminated;
@@ -115,21 +115,21 @@ ROLLOUTS_CLONES void AddOutcomes(const Outcomes& of, std::int64_t count,
     const auto reward = std::bit_cast<std::uint32_t>(of.reward[i]);
     const std::uint64_t ends = of.terminated[i] | std::uint64_t{of.truncated[i]} << 8;
     sums[i] = Mixed(sums[i], reward | ends << 32);
-    // without the sign, bits are in the order of magnitudes, infinity and nan last
+    // without the sign, a float's bits are in the order of its magnitude; infinity and nan are last
     largest[i] = std::max(largest[i], reward & 0x7FFFFFFFu);
   }
   if (!of.active) return;
   for (std::int64_t i = 0; i < count; ++i) sums[i] = Mixed(sums[i], of.active[i]);
 }
 
-// Lanes of one observation: short ones have words of 4, 2 or 1 bytes, so that a number is in one.
+// Returns the lanes of an observation. Short ones have words of 4, 2 or 1 bytes.
 std::int64_t LanesOf(std::int64_t bytes) {
   if (bytes >= kWord) return (bytes + kWord - 1) / kWord;
   if (bytes == 4) return 1;
   return bytes % 2 == 0 ? bytes / 2 : bytes;
 }
 
-// The state of the columns in hand.
+// The sums of the columns that are digested together.
 class Digester {
  public:
   Digester(const RolloutColumns& of, std::int64_t columns)
@@ -142,7 +142,7 @@ class Digester {
         largest_(outcomes_.size()) {}
 
   void Take(std::int64_t first, std::int64_t count, const ColumnDigests& to) {
-    // lanes of a column begin alike wherever it is
+    // the lanes of every column begin with the same numbers
     for (std::int64_t i = 0; i < count; ++i) {
       std::iota(sums_.begin() + i * lanes_, sums_.begin() + (i + 1) * lanes_, std::uint64_t{1});
     }
@@ -202,7 +202,7 @@ CellPart NewestPart(std::span<const std::int64_t> shape, std::int64_t item_bytes
       std::accumulate(shape.begin(), shape.end(), item_bytes, std::multiplies<>());
   if (shape.size() != 3 || bytes < kMinPictureBytes || shape[0] > kMaxStack) return {0, bytes};
   const std::int64_t picture = bytes / shape[0];
-  // others would not begin at a word
+  // pictures of other sizes would not begin at a word
   return picture % kWord == 0 ? CellPart{bytes - picture, picture} : CellPart{0, bytes};
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows that one policy acts for, among the present environments of a thread: the environments
+// The rows for which one policy acts, among a thread's present environments: the environments
 // themselves, or the agents of one of their groups.
 #pragma once
 
@@ -20,8 +20,8 @@
 
 namespace rollouts::policy {
 
-// Observes, computes, samples, and writes the results: one row t of a rollout after the other. Rows
-// are counted from the first present environment: environment by environment, its agents in order.
+// Observes, computes, samples, and writes the results, step by step. Rows are counted from the
+// first present environment: environment by environment, its agents in order.
 class PolicyRows {
  public:
   // `rollout` must outlive this object.
@@ -71,7 +71,7 @@ class PolicyRows {
                             KeysOf(first, count), outputs_);
       const std::int64_t at = At(t) + first;
       TakeValues(count, arrays_.value + at);
-      // checked before anything is written that an environment would be stepped with
+      // the check comes before any action is written that would step an environment
       CheckFinite(count, arrays_.value + at, first);
       std::copy_n(outputs_.log_prob, count, arrays_.log_prob + at);
       if (arrays_.inputs) TakeInputs(count, at);
@@ -97,7 +97,7 @@ class PolicyRows {
       const bool is_over = view.terminated[env] | view.truncated[env];
       // a failed environment has no final observation
       const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
-      // an agent that left before waits for the others' end
+      // an agent that left earlier is not valued at the others' end
       const bool active = !seen.active || seen.active[i];
       if (!terminated[i] && active && has_final) cut_.push_back(i);
       if (!rollout_.settings_.keep_final_obs) return;
@@ -110,9 +110,9 @@ class PolicyRows {
   }
 
   void Pause() const { states_.Pause(); }
-  // Values the observations after the last step, which the returns of open episodes need, estimates
-  // the returns and digests the rows while they are in this thread's caches, and hands the states to
-  // the next rollout.
+  // Values the observations after the last step, which the returns of open episodes need. Estimates
+  // the returns and digests the rows while they are in this thread's caches, and keeps the states
+  // for the next rollout.
   void Close() {
     ValueLast();
     if (arrays_.advantage) EstimateReturns();
@@ -154,15 +154,15 @@ class PolicyRows {
     }
     std::copy_n(seen.active, count, arrays_.active + at);
     ForRows(0, count, [&](std::int32_t i, std::int32_t env, std::int32_t) {
-      // an agent that left before is truncated where the others' episode ends
+      // an agent that left earlier is truncated where the others' episode ends
       const std::uint8_t is_over = view.terminated[env] | view.truncated[env];
       arrays_.truncated[at + i] |= is_over & (seen.active[i] ^ 1);
       arrays_.episode_length[at + i] = view.episode_length[env];
     });
   }
 
-  // Takes the masks of the observations after a step; where an episode began, they are in its
-  // infos.
+  // Takes the masks of the observations after a step; where an episode began, they are in the infos
+  // of its first observation.
   void TakeMasks(const BatchView& view, std::span<const std::uint8_t> failed,
                  std::uint8_t* to) const {
     const auto* own = static_cast<const std::uint8_t*>(view.infos[rollout_.mask_info_]);
@@ -182,12 +182,12 @@ class PolicyRows {
   std::int64_t MaskSize() const { return policy_.network->output_size(0); }
   std::uint8_t* MaskAt(std::int32_t t) const { return arrays_.action_mask + At(t) * MaskSize(); }
 
-  // The index of row t of the first present environment in arrays (T, B).
+  // Returns the index in arrays (T, B) of the first present row at step t.
   std::int64_t At(std::int32_t t) const { return std::int64_t{t} * arrays_.rows + range_.first; }
   std::size_t ObsBytes() const { return static_cast<std::size_t>(obs_bytes_); }
 
-  // Calls visit(i, env, agent) for rows first + i; all are counted from the first present
-  // environment.
+  // Calls visit(i, env, agent) for rows first + i; rows and environments are counted from the first
+  // present environment.
   template <typename Visit>
   void ForRows(std::int32_t first, std::int32_t count, Visit&& visit) const {
     if (of_.num_agents == 1) {
@@ -204,8 +204,8 @@ class PolicyRows {
     }
   }
 
-  // Keys by episode and step, so that neither threads nor chunks change an action. No two agents of
-  // an environment share a key, so that one policy may act for several groups.
+  // Returns keys that depend on env_id, episode and step alone, so that neither threads nor chunks
+  // change an action. No two agents share a key, so that one policy may act for several groups.
   const NoiseKeys& KeysOf(std::int32_t first, std::int32_t count) {
     ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
       const EpisodeClock& clock = *clocks_[static_cast<std::size_t>(env)];
@@ -326,13 +326,13 @@ class PolicyRows {
     }
   }
 
-  // Values the policy's next observation where an episode was truncated.
+  // Values the final observations of episodes that were truncated.
   void BootstrapCut(std::int64_t at, const std::uint8_t* final_obs) {
     std::vector<std::uint8_t> obs(kColumns * ObsBytes());
     for (std::size_t first = 0; first < cut_.size(); first += kColumns) {
       const auto count =
           static_cast<std::int32_t>(std::min<std::size_t>(kColumns, cut_.size() - first));
-      // gathered for Forward, because they lie anywhere among the rows
+      // gathers them for Forward, because they lie anywhere among the rows
       for (std::int32_t i = 0; i < count; ++i) {
         std::memcpy(obs.data() + i * obs_bytes_, final_obs + cut_[first + i] * obs_bytes_,
                     ObsBytes());
@@ -361,7 +361,7 @@ class PolicyRows {
     }
   }
 
-  // Estimates returns of whole columns, which no other thread has.
+  // Estimates the returns of whole columns, which only this thread computes.
   void EstimateReturns() const {
     const std::int64_t first = range_.first;
     const Fragment<float> in{.steps = arrays_.steps,
@@ -400,7 +400,7 @@ class PolicyRows {
   }
 
   Rollout& rollout_;
-  const std::size_t place_;  // among the rollout's rows; for a group: its number
+  const std::size_t place_;  // index in the rollout's rows; for a group, its number
   const Rollout::Rows& of_;
   const NativePolicy& policy_;
   const RolloutArrays& arrays_;

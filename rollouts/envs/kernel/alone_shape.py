@@ -67,10 +67,10 @@ class AloneShape:
 def choose_alone(
     world_bytes: int, groups: Sequence[tuple[int, int, int]], obs_itemsize: int
 ) -> AloneShape | None:
-    """The shape of worlds that a thread steps alone; None: over 8 agents, or much state.
+    """Returns the shape of worlds that a thread steps alone; None for too many agents or bytes.
 
     Args:
-      world_bytes, groups, obs_itemsize: As in `AloneShape`.
+      world_bytes, groups, obs_itemsize: See `AloneShape`.
     """
     shape = AloneShape(world_bytes, tuple(groups), obs_itemsize)
     few = sum(agents for agents, _, _ in groups) <= MOST_AGENTS

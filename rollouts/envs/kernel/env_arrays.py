@@ -160,8 +160,8 @@ class WorldArrays(EnvArrays):
     """Worlds of agents, each in the layout of the C++ pool.
 
     Attributes:
-      worlds: (N, P, world_bytes / P) uint8, with P = 1. Worlds that single threads load have parts
-        of 16 bytes, and the same part of all environments is contiguous.
+      worlds: (N, P, world_bytes / P) uint8, where P = 1 if teams of threads load worlds. If single
+        threads do, a part has 16 bytes, and the same part of all environments is contiguous.
     """
 
     def __init__(

@@ -106,7 +106,7 @@ class _Part:
     shard: Shard
     incarnation: int
     file: str
-    pending: list[Future[ShardReport]]  # adds that the file has
+    pending: list[Future[ShardReport]]  # results of the adds whose data the file has
     future: Future[ShardReport]
 
 

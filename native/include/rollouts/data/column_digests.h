@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A digest of what each environment did in a rollout, and whether its numbers are strange: one pass
-// over a rollout's columns. A thread can take any of them, most cheaply those that it has just
-// written; which columns are taken together changes no digest.
+// A digest of what each environment did in a rollout, its largest reward, and whether its
+// observations are finite, in one pass over a rollout's columns. A thread can take any columns,
+// most cheaply those that it has just written; a digest does not depend on the other columns.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +11,17 @@
 
 namespace rollouts {
 
-// The numbers that an observation is made of: those that are floats can be infinite or nan.
+// The float type of an observation's numbers, which can be infinite or nan; kNone: integers.
 enum class FloatKind : std::uint8_t { kNone, kFloat16, kFloat32, kFloat64 };
 
-// The bytes of an observation that count at each step. Pictures in a stack count by the newest, and
-// whole before the first step and after the last one: each picture is the newest once.
+// The bytes of an observation that are digested at each step. Of a stack of pictures these are the
+// newest picture's, as each is the newest once; the first and last observation are digested whole.
 struct CellPart {
   std::int64_t first = 0;
   std::int64_t bytes = 0;
 };
 
-// Borrowed arrays of T steps of B rows, environments or agents, of which some columns are taken.
+// Borrowed arrays of T steps of B rows, which are environments or agents.
 struct RolloutColumns {
   std::int32_t steps = 0;              // T
   std::int32_t rows = 0;               // B
@@ -33,23 +33,23 @@ struct RolloutColumns {
   const float* reward = nullptr;  // (T, B), as are the next
   const std::uint8_t* terminated = nullptr;
   const std::uint8_t* truncated = nullptr;
-  const std::uint8_t* active = nullptr;  // null: all are
+  const std::uint8_t* active = nullptr;  // null: all rows are active
 };
 
-// Arrays (B,) of which the elements of the columns that are taken are written.
+// Arrays (B,); only the elements of the columns that are taken are written.
 struct ColumnDigests {
-  std::uint64_t* digest = nullptr;        // null: nobody wants any of them
-  float* largest_reward = nullptr;        // by magnitude; infinite or nan where one is
-  std::uint8_t* is_obs_finite = nullptr;  // observations and the last one
+  std::uint64_t* digest = nullptr;        // null: none of the three arrays is wanted
+  float* largest_reward = nullptr;        // by magnitude; infinite or nan if a reward is
+  std::uint8_t* is_obs_finite = nullptr;  // whether all observations are, the last one too
 };
 
 FloatKind FloatKindOf(DType dtype);
 
-// The part of observations of this shape (without steps and rows) that counts at each step.
+// Returns the part of observations of this shape (without steps and rows) to digest at each step.
 CellPart NewestPart(std::span<const std::int64_t> shape, std::int64_t item_bytes);
 
-// Looks at columns [first, first + count). Any change within one column and 64 bits shows in its
-// digest; a digest finds what differs, not what was forged.
+// Digests columns [first, first + count). Any change within 64 bits of a column changes its digest;
+// a digest finds accidental differences, not forged ones.
 void DigestColumns(const RolloutColumns& of, std::int32_t first, std::int32_t count,
                    const ColumnDigests& to);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of small matrices by a warp: tensor cores on a GPU, and on the host the same mapping of
-// elements to threads. Operands are bfloat16, products are exact and added in float32.
+// Products of small matrices, computed by a warp: on a GPU by tensor cores, on the host by loops
+// with the same mapping of elements to threads. Operands are bfloat16, products are exact and added
+// in float32.
 #pragma once
 
 #include "rollouts/device/grid.h"
@@ -9,8 +10,8 @@
 namespace rollouts {
 
 // One thread's part of each matrix of a product, as PTX lays out `mma.m16n8k16` ("Matrix Fragments
-// for mma.m16n8k16 with floating point type"). A word holds two elements that follow each other in
-// k, the first one in its lower half. `lane` is the thread's place in its warp.
+// for mma.m16n8k16 with floating point type"). A word holds two elements that are adjacent in k,
+// the first of them in its lower half. `lane` is the thread's place in its warp.
 struct MatrixA {  // (16, 16), element (row, k)
   std::uint32_t word[4];
 };
@@ -21,7 +22,8 @@ struct MatrixC {  // (16, 8), element (row, column)
   float sum[4];
 };
 
-// Rows, and the first k or columns, of a part's words and sums.
+// The row and column of each sum in a thread's part; for each word its row or column, and the k of
+// its first element.
 ROLLOUTS_HD constexpr std::int32_t RowOfA(std::int32_t lane, std::int32_t word) {
   return lane / 4 + word % 2 * 8;
 }
@@ -41,14 +43,14 @@ ROLLOUTS_HD constexpr std::int32_t ColumnOfC(std::int32_t lane, std::int32_t sum
 
 #if defined(__CUDACC_RTC__)
 
-// The nearest bfloat16 of each, to even among two.
+// Rounds two numbers to bfloat16, ties to even, and returns them in one word.
 __device__ inline std::uint32_t PairOf(float first, float second) {
   std::uint32_t word;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
   return word;
 }
 
-// c += a b, of the parts that `a(thread)`, `b(thread)` and `c(thread)` return.
+// Computes c += a b; `a(thread)`, `b(thread)` and `c(thread)` return a thread's parts.
 template <typename A, typename B, typename C>
 __device__ inline void MultiplyAdd(const Warp&, A&& a, B&& b, C&& c) {
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
@@ -67,7 +69,7 @@ __device__ inline void BeginCopy(uint4* to, const uint4* from) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
 }
-// Returns when what this thread began to copy is there.
+// Waits until all copies that this thread began are complete.
 __device__ inline void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 #else

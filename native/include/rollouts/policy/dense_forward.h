@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers with activations between them, by tensor cores: weights and inputs of layers are
+// Linear layers with activations between them, on tensor cores: weights and inputs of layers are
 // rounded to bfloat16, products are added in float32, biases and activations are float32.
 //
-// A warp computes 16 rows from the observation to the outputs. Its inputs of a layer lie in
-// registers, and all warps of a block read the weights of 32 outputs at a time from memory that they
-// share; those of the next 32 are copied meanwhile. Hidden features are kept as the next layer's
-// threads want them: each thread reads what it wrote.
+// A warp computes 16 rows from the observation to the outputs. A layer's inputs lie in registers.
+// All warps of a block read the weights of 32 outputs at a time from shared memory, while those of
+// the next 32 outputs are copied. Hidden features are stored so that in the next layer each thread
+// reads what it wrote.
 #pragma once
 
 #include "rollouts/device/matrix_unit.h"
@@ -15,15 +15,15 @@
 namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 
-inline constexpr std::int32_t kDenseRows = 16;    // rows of a warp, kColumns of its outputs
-inline constexpr std::int32_t kDenseBlock = 32;   // features
-inline constexpr std::int32_t kMostBlocks = 8;    // inputs of a layer: 256 features in registers
-inline constexpr std::int32_t kBlockWords = 512;  // weights of 32 inputs and 32 outputs
+inline constexpr std::int32_t kDenseRows = 16;    // rows of a warp
+inline constexpr std::int32_t kDenseBlock = 32;   // features of a block
+inline constexpr std::int32_t kMostBlocks = 8;    // blocks of inputs of a layer, in registers
+inline constexpr std::int32_t kBlockWords = 512;  // words of the weights of 32 inputs, 32 outputs
 inline constexpr std::int32_t kSlotBytes = kMostBlocks * kBlockWords * 4;
 inline constexpr std::int32_t kNumSlots = 2;
 static_assert(kDenseRows == kColumns);
 
-// One thread's parts of 16 rows of 32 features, of weights of 16 inputs, and of 16 x 32 sums.
+// One thread's parts of 16 rows of 32 features, of the weights of 16 inputs, and of 16 x 32 sums.
 struct BlockOfInputs {
   MatrixA half[2];
 };
@@ -37,7 +37,7 @@ struct LayerInputs {
   BlockOfInputs block[kMostBlocks];
 };
 
-// The memory that a block's threads share: two slots of weights, then each warp's.
+// The shared memory of a block: two slots of weights, then the memory of each warp.
 class DenseMemory {
  public:
   ROLLOUTS_HD DenseMemory(const Block& block, const DenseNetwork& network)
@@ -56,11 +56,12 @@ class DenseMemory {
     return reinterpret_cast<float*>(memory_ + kNumSlots * kSlotBytes +
                                     thread / kWarpThreads * network_.warp_bytes);
   }
-  // The thread's part of a hidden place; between two forwards it is free for other things.
+  // The thread's part of a place of hidden features.
   ROLLOUTS_HD uint4* Hidden(std::int32_t thread, std::int32_t place) const {
     return reinterpret_cast<uint4*>(Room(thread)) +
            place * network_.hidden_blocks * 2 * kWarpThreads + thread % kWarpThreads;
   }
+  // The places of hidden features of the thread's warp; between two forwards they are free.
   ROLLOUTS_HD float* Room(std::int32_t thread) const {
     return Outputs(thread) + network_.num_outputs * kDenseRows;
   }
@@ -70,7 +71,7 @@ class DenseMemory {
   const DenseNetwork& network_;
 };
 
-// Weights on their way to shared memory: while those of 32 outputs are used, the next ones come.
+// Copies weights to shared memory: while those of 32 outputs are used, the next ones are copied.
 class WeightStream {
  public:
   ROLLOUTS_HD WeightStream(const Block& block, const DenseNetwork& network,
@@ -82,10 +83,10 @@ class WeightStream {
     Begin();
   }
 
-  // Returns the slot with the weights of the next 32 outputs, once all threads have them.
+  // Returns the slot with the weights of the next 32 outputs, once all threads have copied them.
   ROLLOUTS_HD const uint4* Next() {
     WaitForCopies();
-    // all threads are done with the other slot too
+    // after this, no thread uses the other slot either
     block_.Wait();
     const uint4* here = memory_.Slot(slot_);
     slot_ ^= 1;
@@ -118,14 +119,14 @@ class WeightStream {
   std::int32_t slot_ = 0, layer_ = 0, out_block_ = 0;
 };
 
-// Sixteen rows of a warp's observations, of which the first `num_rows` exist.
+// The observations of a warp's 16 rows, of which the first `num_rows` exist.
 template <typename Obs>
 struct ObsOfWarp {
   const Obs* first;
   std::int64_t num_rows;
   std::int32_t size;
 
-  // Two features of a row that follow each other, 0 where there are none.
+  // Returns two adjacent features of a row in one word, 0 for features that do not exist.
   ROLLOUTS_HD std::uint32_t Pair(std::int32_t row, std::int32_t feature) const {
     const Obs* at = first + std::int64_t{row} * size + feature;
     const bool has_row = row < num_rows;
@@ -135,7 +136,7 @@ struct ObsOfWarp {
   }
 };
 
-// Puts the observations where hidden features lie: few numbers at a time, as registers are scarce.
+// Writes the observations to a place of hidden features, a few at a time to spare registers.
 template <typename Obs>
 ROLLOUTS_HD inline void KeepObs(const ObsOfWarp<Obs>& obs, std::int32_t lane,
                                 std::int32_t in_blocks, uint4* to) {
@@ -163,7 +164,7 @@ ROLLOUTS_HD inline void LoadHidden(const uint4* from, std::int32_t in_blocks, La
   }
 }
 
-// The thread's part of the weights of the `half`-th 16 inputs of a layer.
+// Loads the thread's part of the weights of 16 inputs, from number 16 * half on.
 ROLLOUTS_HD inline void LoadWeights(const uint4* slot, std::int32_t half, std::int32_t lane,
                                     HalfOfWeights& to) {
   const uint4* from = slot + half * (kBlockWords / 8) + lane;
@@ -199,8 +200,8 @@ ROLLOUTS_HD inline void Activate(DenseActivation activation, BlockOfSums& sums) 
   if (activation == DenseActivation::kRelu) MapSums<Relu>(sums);
 }
 
-// Sums of 32 outputs as the inputs of the next layer: the rows and columns of a MatrixC's sums are
-// those of a MatrixA's words.
+// Writes the sums of 32 outputs as inputs of the next layer: a thread's sums in a MatrixC have the
+// same rows and columns as its words in a MatrixA.
 ROLLOUTS_HD inline void KeepHidden(const BlockOfSums& sums, std::int32_t out_block, uint4* to) {
 #pragma unroll
   for (std::int32_t h = 0; h < 2; ++h) {
@@ -239,8 +240,8 @@ struct ForwardRegisters {
   OfThreads<BlockOfSums> sums;
 };
 
-// Adds the products of all inputs of a layer to 32 sums. Loops are unrolled, so that everything
-// that threads keep has registers.
+// Adds the products of all inputs of a layer to the sums of 32 outputs. Loops are unrolled, so that
+// all numbers of a thread stay in registers.
 ROLLOUTS_INLINE void MultiplyLayer(const Warp& warp, std::int32_t in_blocks, const uint4* slot,
                                    ForwardRegisters& own) {
 #pragma unroll
@@ -263,8 +264,8 @@ ROLLOUTS_INLINE void MultiplyLayer(const Warp& warp, std::int32_t in_blocks, con
   }
 }
 
-// Computes the outputs of all warps for one of whose threads `is_needed` holds. All threads of the
-// block come here; `obs_of(thread)` are the observations of the thread's warp.
+// Computes the outputs of each warp that has a thread for which `is_needed(thread)` is true. All
+// threads of the block must call this; `obs_of(thread)` are the observations of the thread's warp.
 template <typename ObsOf, typename IsNeeded>
 ROLLOUTS_HD inline void ForwardDense(const Block& block, const DenseNetwork& network,
                                      const DenseMemory& memory, ObsOf&& obs_of,
@@ -305,7 +306,7 @@ ROLLOUTS_HD inline void ForwardDense(const Block& block, const DenseNetwork& net
       });
     }
   }
-  // what other threads wrote is there, and the slots are free
+  // after this, all outputs are written, and the slots are free
   block.Wait();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy of linear layers as a kernel: its network by tensor cores, and behind it, in the same
-// launch, what PolicyRow does for each row. A warp has 16 rows at a time.
+// A policy of linear layers as a kernel: tensor cores compute the network, and PolicyRow handles
+// each row in the same launch. A warp has 16 rows at a time.
 #pragma once
 
 #include "rollouts/policy/dense_forward.h"
@@ -15,7 +15,7 @@ namespace rollouts::policy {
 template <typename Obs>
 class DenseKernel {
  public:
-  // One block's rows; `num_blocks` blocks take all, in turns.
+  // Computes one block's share of the rows, which `num_blocks` blocks take in turns.
   ROLLOUTS_HD static void Run(const Block& block, std::int64_t num_blocks,
                               const PolicyLaunch& launch) {
     const std::int32_t of_block = block.num_threads() / kWarpThreads * kDenseRows;
@@ -32,9 +32,10 @@ class DenseKernel {
         memory_(block, launch.policy.dense),
         first_(first) {}
 
-  // Two passes of one network, whose text is long: what the last step ended with, of rows that lack
-  // its value, then what all rows see. Few episodes end in a step, so most warps have no part in the
-  // first, and most blocks load no weights for it.
+  // Runs two passes in a loop, so that the long code of the network is compiled once. The first
+  // values final observations of the last step; the second has the present observations of all
+  // rows. Few episodes end in a step, so most warps take no part in the first pass, and most blocks
+  // load no weights for it.
   ROLLOUTS_HD void RunRows() const {
     OfThreads<bool> takes_part(block_);
     const auto is_needed = [&](std::int32_t thread) { return takes_part[thread]; };
@@ -60,7 +61,7 @@ class DenseKernel {
     }
   }
 
-  // Whether the network is needed for what the row sees.
+  // Prepares a row for the second pass; tells whether it needs the network.
   ROLLOUTS_HD bool BeginStep(const PolicyRow& row) const {
     if (!launch_.chosen.log_prob) return launch_.last_value && launch_.policy.value.size > 0;
     row.BeginStep();
@@ -77,7 +78,7 @@ class DenseKernel {
     ForwardDense(block_, launch_.policy.dense, memory_, obs_of, is_needed);
   }
 
-  // Runs `run(thread, row)` for each row of the block, by the first threads of its warp.
+  // Calls `run(thread, row)` for each row of the block; the first 16 threads of a warp do so.
   template <typename ForRow>
   ROLLOUTS_HD void EachRow(ForRow&& run) const {
     block_.EachThread([&](std::int32_t thread) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A policy as a kernel: one launch between two steps of a pool writes what came of the last one and
-// chooses the next actions. Knows nothing of environments but their clocks and rows; a thread
-// computes the network of one row after the other.
+// A policy as a kernel: one launch between two steps of a pool writes the results of the last step
+// and chooses the next actions. It reads only the clocks and rows of environments. A thread
+// computes the network for one row after the other.
 #pragma once
 
 #include "rollouts/policy/layer_loops.h"
@@ -16,7 +16,8 @@ namespace rollouts::policy {
 template <typename Obs>
 class PolicyKernel {
  public:
-  // The rows of one block's threads: as many threads as there is scratch memory for take all.
+  // Computes the rows of one block. The `num_threads` threads of all blocks share the rows, and
+  // there is scratch memory for each thread.
   ROLLOUTS_HD static void Run(const Block& block, std::int64_t num_threads,
                               const PolicyLaunch& launch) {
     block.EachThread([&](std::int32_t thread) {
@@ -77,7 +78,7 @@ class PolicyKernel {
   const PolicyLaunch& launch_;
   const PolicyRow own_;
   const std::int64_t row_;
-  float* const rows_;  // column of this thread in its group's scratch memory
+  float* const rows_;  // the thread's column in the scratch memory of its kColumns threads
 };
 
 }  // namespace rollouts::policy

@@ -9,7 +9,7 @@
 
 namespace rollouts::policy {
 
-// The rows of the scratch memory that one of the network's outputs takes.
+// The rows of scratch memory that an output of the network takes.
 struct OutputPlace {
   std::int32_t row;
   std::int32_t size;
@@ -17,36 +17,36 @@ struct OutputPlace {
 
 enum class DenseActivation : std::int32_t { kNone, kTanh, kRelu };
 
-// A linear layer, as dense_forward.h computes it: features count in blocks of 32, the last of which
-// is padded with zeros.
+// A linear layer, as dense_forward.h computes it: its features are counted in blocks of 32, and the
+// last block is padded with zeros.
 struct DenseLayer {
   std::int32_t reads_obs;   // whether the observation is put at `input` first
-  std::int32_t input;       // the place of hidden features that it reads; it may write there too
-  std::int32_t in_blocks;   // 0: the same numbers for every row, which are its biases
+  std::int32_t input;       // the place of hidden features that it reads; it may also write there
+  std::int32_t in_blocks;   // 0: its outputs are its biases, the same for every row
   std::int32_t out_blocks;
-  std::int32_t output;      // a place of hidden features, or -1: rows of the network's outputs
-  std::int32_t output_row;  // the first of these
-  std::int32_t size;        // how many
+  std::int32_t output;      // the place of hidden features for the result; -1: network outputs
+  std::int32_t output_row;  // first row in the network's outputs
+  std::int32_t size;        // number of outputs
   DenseActivation activation;
 };
 
-// A network of such layers; none: a kernel reads the program.
+// A network of such layers; without layers, the kernel runs the instructions of KernelPolicy.
 struct DenseNetwork {
   const DenseLayer* layers;
   const std::uint32_t* weights;  // bfloat16: layer by layer, block by block of outputs
   const float* biases;           // (32,) for each block of outputs, in the same order
   std::int32_t num_layers;
-  std::int32_t hidden_blocks;    // blocks of each hidden place
+  std::int32_t hidden_blocks;    // blocks of each place of hidden features
   std::int32_t num_outputs;
   std::int32_t warp_bytes;       // a warp's memory: outputs, then hidden places
 };
 
-// A policy as a kernel reads it. All stays from launch to launch but the numbers pointed to.
+// A policy as a kernel reads it. Only the arrays that it points to change between launches.
 struct KernelPolicy {
   const Instruction* instructions;
-  const float* params;     // as Network::Pack gives them
+  const float* params;     // as Network::Pack returns them
   const std::int32_t* nvec;
-  const OutputPlace* states;  // what the states become
+  const OutputPlace* states;  // outputs that become the new states
   const float* initial;    // (state_size,)
   const float* bounds;     // for a squashed action, see HeadInputs; or null
   Head head;
@@ -67,30 +67,30 @@ struct KernelAgents {
   std::int32_t all_agents;
 };
 
-// Rows of the last step as environments wrote them; null `terminated`: there was none.
+// Rows of the last step as environments wrote them; null `terminated`: there was no last step.
 struct SeenRows {
   const std::uint8_t* terminated;
-  std::uint8_t* truncated;     // agents who left before are added where the episode ended
+  std::uint8_t* truncated;     // also set here for agents that left before their episode ended
   const std::uint8_t* active;  // null: environments with one agent
   const std::uint8_t* ended;   // (N,), where there are agents
   const void* final_obs;
   float* bootstrap_value;
 };
 
-// Rows for the choice of the next actions; null `log_prob`: none is made.
+// Rows for the next actions; null `log_prob`: no actions are chosen.
 struct ChosenRows {
   void* action;       // int64 (rows,), int32 (rows, elements) or float (rows, d), as sampled
-  float* env_action;  // (rows, d), clipped to the bounds; null: those of discrete actions
-  const float* low;   // (d,), as is the next
+  float* env_action;  // (rows, d), clipped to the bounds; null for discrete actions
+  const float* low;   // (d,), as is `high`
   const float* high;
   float* log_prob;
   float* value;
-  float* entropy;       // null unless wanted, as are the next
-  float* inputs;        // (rows, sizes of what the head reads)
-  float* policy_state;  // (rows, state_size): what the observations met
+  float* entropy;       // null unless wanted, as are the next two
+  float* inputs;        // (rows, size of the outputs that the head reads)
+  float* policy_state;  // (rows, state_size): states before the observations
 };
 
-// Returns of a whole rollout, once its last observation is valued; null `advantage`: not wanted.
+// Returns of a whole rollout, estimated after its last step; null `advantage`: not wanted.
 struct ReturnsRows {
   Fragment<float> fragment;  // all rows
   Returns out;
@@ -106,16 +106,17 @@ struct PolicyLaunch {
   ClockColumns clock;
   const void* obs;    // (rows, obs_size)
   float* state;       // (state_size, rows)
-  // (rows,): whose episode ended in the last step of a rollout, for the next one, whose weights may
-  // begin otherwise. Written by a rollout's last launch, read by the first; else null.
+  // (rows,): whether the row's episode ended in the last step of a rollout, written by the last
+  // launch of it. The first launch of the next rollout reads it and begins the states anew, as the
+  // weights may have another initial state then. Null in other launches.
   std::uint8_t* begins;
-  // (threads / 16, num_rows + size of an action + elements, 16); null: each block has its own in the
-  // memory that its threads share.
+  // (threads / 16, num_rows + size of an action + elements, 16); null: each block's scratch memory
+  // is in its shared memory.
   float* scratch;
   std::int64_t scratch_rows;
   SeenRows seen;
   ChosenRows chosen;
-  float* last_value;  // (rows,): of the observation, where no choice is made
+  float* last_value;  // (rows,): value of the observation, where no actions are chosen
   ReturnsRows returns;
   std::uint64_t* fault;
 };

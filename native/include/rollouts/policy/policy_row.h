@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One row of a policy's launch: an environment, or an agent of one group. Takes the results of the
-// last step, draws the next action from the network's outputs and estimates returns; kernels compute
-// the network between its calls.
+// last step, draws the next action from the network's outputs and estimates returns; kernels
+// compute the network between these calls.
 #pragma once
 
 #include "rollouts/policy/head_loops.h"
@@ -11,8 +11,8 @@ namespace rollouts::policy {
 
 class PolicyRow {
  public:
-  // `outputs`: the column of this row in the network's outputs, features kColumns apart. `room`:
-  // such a column for the numbers of an action and its elements.
+  // `outputs`: the row's column in the network's outputs, whose features are kColumns apart.
+  // `room`: a column of the same kind for the numbers of an action and its elements.
   ROLLOUTS_HD PolicyRow(const PolicyLaunch& launch, std::int64_t row, float* outputs, float* room)
       : launch_(launch),
         policy_(launch.policy),
@@ -21,8 +21,8 @@ class PolicyRow {
         outputs_(outputs),
         room_(room) {}
 
-  // Whether the network has to value what the last step's episode ended with. Writes, for agents
-  // who left before, that they were truncated with the others.
+  // Tells whether the network must value the final observation of the last step's episode. Marks an
+  // agent that left earlier as truncated when the episode of the others ends.
   ROLLOUTS_HD bool LacksFinalValue() const {
     const SeenRows& seen = launch_.seen;
     bool truncated = seen.truncated[row_] != 0;
@@ -36,8 +36,8 @@ class PolicyRow {
     return truncated && seen.terminated[row_] == 0 && active && policy_.value.size > 0;
   }
 
-  // Takes the results of the last step; the outputs are those of its final observation where
-  // LacksFinalValue said so.
+  // Takes the results of the last step. `has_final_value`: LacksFinalValue returned true, and the
+  // outputs are those of the final observation.
   ROLLOUTS_HD void See(bool has_final_value) const {
     const SeenRows& seen = launch_.seen;
     float value = 0;
@@ -46,16 +46,16 @@ class PolicyRow {
       CheckFinite(value);
     }
     seen.bootstrap_value[row_] = value;
-    // only now: final observations are valued with what the episode left
+    // only now, because final observations are valued with the states of the episode that ended
     const bool is_over = seen.terminated[row_] != 0 || seen.truncated[row_] != 0;
     if (is_over) BeginEpisode();
     if (launch_.begins && !launch_.chosen.log_prob) launch_.begins[row_] = is_over;
   }
 
-  // Prepares the states that the observation meets, before the network runs.
+  // Prepares the states, before the network runs on the next observation.
   ROLLOUTS_HD void BeginStep() const {
     const ChosenRows& chosen = launch_.chosen;
-    // after a reset nobody has told of an end
+    // after a reset, the clock is the only sign that an episode begins
     const bool begins = launch_.begins && launch_.begins[row_] != 0;
     if (begins || launch_.clock.elapsed_steps[env_] == 0) BeginEpisode();
     if (chosen.policy_state) {
@@ -64,7 +64,7 @@ class PolicyRow {
     }
   }
 
-  // Draws the action from the network's outputs and writes what belongs to it.
+  // Draws the action from the network's outputs and writes it with its log_prob and value.
   ROLLOUTS_HD void Choose() const {
     const ChosenRows& chosen = launch_.chosen;
     KeepStates();
@@ -82,7 +82,7 @@ class PolicyRow {
     WriteAction(out, is_good);
   }
 
-  // Takes the value of a rollout's last observation, which the outputs are of, and the returns.
+  // Takes the value of a rollout's last observation from the outputs, and estimates the returns.
   ROLLOUTS_HD void End() const {
     const float value = Value();
     CheckFinite(value);
@@ -111,7 +111,7 @@ class PolicyRow {
     return inputs;
   }
 
-  // The same as on the CPU: see PolicyRows::KeysOf.
+  // Returns the same keys as PolicyRows::KeysOf on the CPU.
   ROLLOUTS_HD NoiseKeys Keys() const {
     const KernelAgents& agents = launch_.agents;
     const auto agent = static_cast<std::int32_t>(row_ % agents.num_agents);
@@ -134,8 +134,8 @@ class PolicyRow {
     return to;
   }
 
-  // As sampled to the rollout, clipped to the environment; of numbers that are not finite nothing
-  // but 0, for which the caller is told.
+  // Writes the sampled action to the rollout, and the clipped one for the environment; 0 instead if
+  // the outputs are not finite, which CheckFinite reports.
   ROLLOUTS_HD void WriteAction(const HeadOutputs& out, bool is_good) const {
     const ChosenRows& chosen = launch_.chosen;
     if (policy_.num_elements > 0) {
@@ -186,7 +186,8 @@ class PolicyRow {
     }
   }
 
-  // Nothing can be thrown here: the next call that asks names the environment.
+  // Reports a number that is not finite. A kernel cannot throw: the host reads the fault later and
+  // names the environment.
   ROLLOUTS_HD bool CheckFinite(float number) const {
     const bool is_good = number - number == 0;
     if (!is_good) Report(launch_.fault, launch_.clock.env_id[env_], Fault::kPolicy);

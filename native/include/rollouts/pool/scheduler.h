@@ -143,7 +143,7 @@ class Scheduler {
   // for a round of all environments: their ranges
   RoundRanges ranges_;
   const std::int32_t whole_chunk_;  // how many environments of it are claimed at once
-  // written while nothing is left to claim
+  // the next fields are written only while no environments are left to claim
   std::atomic<const SharedTask*> shared_{nullptr};
   std::atomic<std::int32_t> claim_;  // whole_chunk_, or that of shared_
   std::atomic<std::int32_t> shared_done_{0};

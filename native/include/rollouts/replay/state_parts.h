@@ -51,7 +51,7 @@ class LoadedChunks {
   void CheckStreams(std::int64_t num_streams) const;
   // Checks that these are `count` chunks of one stream that follow each other.
   void CheckRange(std::int64_t first, std::int64_t count, std::int64_t stream) const;
-  // Checks that such chunks hold these rows.
+  // Checks that these chunks hold the rows [start, start + length) and the frames of their stacks.
   void CheckRows(std::int64_t first, std::int64_t count, std::int64_t start,
                  std::int64_t length) const;
   Chunk* at(std::int64_t i) const { return chunks_[static_cast<std::size_t>(i)]; }

@@ -191,7 +191,7 @@ def make_orphan_test(host_pid: int) -> Callable[[], bool]:
     """Makes a function that tells a process of multiprocessing whether its host has ended."""
     import multiprocessing
 
-    is_child = os.getppid() == host_pid  # not so if a fork server started it
+    is_child = os.getppid() == host_pid  # False if a fork server started this process
 
     def is_orphan() -> bool:
         if is_child and os.getppid() != host_pid:

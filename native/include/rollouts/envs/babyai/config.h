@@ -102,7 +102,7 @@ void VisitLevel(BabyAIConfig& config, Visitor& visit) {
 
 template <typename Check>
 void CheckLevel(const BabyAIConfig& config, Check& check) {
-  // the sides of a grid, and free cells of a room
+  // bounds so that the grid is not too large, and a room has cells for its objects
   const std::int32_t rooms = config.num_rows > config.num_cols ? config.num_rows : config.num_cols;
   const std::int32_t least = config.level == Level::kKeyCorridor ? 3 : 4;
   const std::int32_t inner = (config.room_size - 2) * (config.room_size - 2);
