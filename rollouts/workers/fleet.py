@@ -157,7 +157,7 @@ class Fleet:
         self.make_calls()
 
     def look(self) -> None:
-        """Finds late workers, drops stale fragments, asks for more, and stops workers with none."""
+        """Finds late workers, drops stale fragments, asks for more, stops workers that are done."""
         if self._is_stopped:
             return
         if late := self._watch():
@@ -262,7 +262,7 @@ class Fleet:
         stats["fragments"]["interrupted"] = dict(self._interrupted)
         return {
             **stats,
-            # fragments that a `get` is fetching have made room, but are not gone yet
+            # held fragments, which a `get` is fetching, no longer count against the limit
             "outstanding_limit": self._limit(levels) + levels.held,
             "calls": self._num_calls,
             "restarts": self._restarts,
@@ -339,7 +339,7 @@ class Fleet:
     def _harvest_one(self, slot: Slot) -> bool:
         if slot.state == "starting":
             self._finish_start(slot)
-        # only a reported call: another one would overtake calls that other workers ended earlier
+        # only a reported call: reports come in the order in which the calls of all workers ended
         if not slot.calls or not slot.calls[0].is_reported:
             return False
         call = slot.calls[0]

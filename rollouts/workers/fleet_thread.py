@@ -182,7 +182,7 @@ class FleetThread:
         """Does nothing here; the merge thread calls it, without a lock, after each turn."""
 
     def release(self) -> None:
-        """Does nothing here; the merge thread calls it at its end where `abandon` was called."""
+        """Does nothing here; after `abandon`, the merge thread calls it when it ends."""
 
     def _close(self, timeout_s: float = at_exit.TIMEOUT_S) -> None:
         self._stopping.set()

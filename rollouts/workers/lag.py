@@ -97,7 +97,7 @@ class LagRule:
         Args:
           wanted: Fragments that waiting `get` calls want, with those of them that are queued.
           per_version: Fragments that the learner takes between two versions; 0 while unknown.
-          capacity: The bound where no rule for the lag blocks.
+          capacity: The bound without "block".
         """
         if self.policy != "block" or self.max_lag is None:
             return max(capacity, wanted)

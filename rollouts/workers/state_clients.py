@@ -66,7 +66,7 @@ class StateClients:
 
         Args:
           of: The rows, and the incarnation that asks.
-          moves_on: Whether the request changes the states, which are this incarnation's then.
+          moves_on: Whether the request changes the states; they then belong to this incarnation.
         """
         missing = int(of.rows.max(initial=-1)) + 1 - len(self._owners)
         if missing > 0:

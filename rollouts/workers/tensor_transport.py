@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorTransport: the names of the ways of tensors from one actor to another. No Ray.
+"""TensorTransport: the names of the transports that send tensors between actors. No Ray.
 
 `on_ray.direct_transports` opens the transports.
 """

@@ -37,9 +37,9 @@ _GPU_FILES = (
 def try_policy(make_policy: MakePolicy, config: WorkerConfig) -> dict[str, Shapes]:
     """Makes worker 0's policy in this process; acts on and values one batch of empty observations.
 
-    The random numbers that this process draws later do not change. Only certain mistakes are
-    refused; any other error is a warning in the log, as it may not occur in the workers, which have
-    the first weights before they act. Nothing is tried where the environment's engine is missing
+    The random numbers that this process draws later do not change. Only a clear mistake is refused;
+    any other error is a warning in the log, as it may not occur in the workers, which have the
+    first weights before they act. Nothing is tried where the environment's engine is missing
     here, or where the policy could open a GPU that this process has not used yet: the GPU's context
     would take memory that this process never gives back.
 

@@ -42,7 +42,7 @@ class AwakeClock:
     """
 
     def __init__(self, max_gap_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Starts at 0; no more than `max_gap_s` passes between two readings of `clock`."""
+        """Starts at 0; counts at most `max_gap_s` between two readings of `clock`."""
         self._max_gap_s = max_gap_s
         self._clock = clock
         self._lock = threading.Lock()

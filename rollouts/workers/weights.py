@@ -239,7 +239,7 @@ MAX_PARTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaPlan:
-    """The stored parts of the version before, in numbers alone, so that a plan is small to send.
+    """The stored parts of the version before, by number, so that a plan has few bytes to send.
 
     Attributes:
       homes       name -> number of the part that has its array; empty where nothing is stored.

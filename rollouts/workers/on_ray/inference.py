@@ -158,7 +158,7 @@ def _make_host_class() -> type:
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
-            # where the release differs, a sentence takes the server's place
+            # a sentence if the release differs; it is then the answer to every call
             self._server: Any = check()
             if self._server is not None:
                 return

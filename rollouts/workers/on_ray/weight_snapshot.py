@@ -43,7 +43,7 @@ class Order:
       coordinator  Name of the coordinator that asks; no other ever has it.
       attempt      Numbers the coordinator's snapshots.
       method       The learner's method that returns its weights.
-      policy       Name of the policy; None where `method` returns it, see `by_policy`.
+      policy       Name of the policy; None where `method` returns weights by policy.
       policies     Names of the policies that are expected; None for any.
       shapes       Shapes of the weights of policies that are known.
       num_results  Number of policies for which the call has return values.
