@@ -92,7 +92,7 @@ def policy_specs(config: WorkerConfig, groups: Groups) -> dict[str, PolicySpec]:
 def make_policies(
     env: Any, config: WorkerConfig, make_policy: MakePolicy
 ) -> tuple[dict[str, Policy], dict[str, Policy]]:
-    """Makes a worker's policies, with seeds of their own: by their names, and by group."""
+    """Makes a worker's policies, each with a seed of its own; returns them by name and by group."""
     groups = groups_of(env)
     policies: dict[str, Policy] = {}
     for name, spec in policy_specs(config, groups).items():

@@ -194,7 +194,7 @@ def log_of(record: object, collect: CollectOptions) -> RunLog | None:
 
 
 def check_placement(placement: Placement, num_workers: int) -> None:
-    """Raises SpecError where placement is not for so many workers; warns where they share CPUs."""
+    """Raises SpecError where placement contradicts num_workers; warns where workers share CPUs."""
     max_workers = num_workers if placement.max_workers is None else placement.max_workers
     if max_workers < num_workers:
         raise SpecError(

@@ -378,7 +378,7 @@ class Fleet:
         return broken
 
     def _complete(self, slot: Slot, num_begun: int) -> None:
-        """Ends the oldest call, whose fragments were all taken over as far as they were begun."""
+        """Ends the oldest call: the fragments that the worker began are all taken over."""
         call = slot.calls.popleft()
         self._give_back(call.num_fragments - num_begun)
         slot.most_per_call = max(slot.most_per_call, 2 * num_begun)

@@ -81,7 +81,7 @@ class FleetThread:
         self._inbox: queue.SimpleQueue[tuple[Slot, Future[Any]] | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._is_abandoned = False
-        # true until the merge thread begins its next turn: it was woken; weights are new
+        # whether the merge thread was woken, and whether weights are new; its next turn clears both
         self._is_woken = self._has_news = False
         self._lock = threading.Lock()
         self._fleet = Fleet(

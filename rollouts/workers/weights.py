@@ -37,7 +37,7 @@ MakePart = Callable[[int, Weights], WeightPart]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
-    """Weights of one policy, as the process that has them stores them.
+    """Weights of one policy, which the process that has them stores.
 
     Attributes:
       sizes      name -> bytes, of all arrays.

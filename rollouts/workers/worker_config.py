@@ -127,7 +127,7 @@ class CollectOptions:
         _check_function("collect.make_collector", self.make_collector)
 
     def decided(self, num_workers: int) -> Self:
-        """Returns options with values for those that were left open; the coordinator calls this."""
+        """Returns these options with a value for each that was left open."""
         # without workers nothing is sent, and rollouts on a device are sent unpacked
         packs = self.pack_frame_stacks if num_workers and self.device is None else False
         transport = chosen(self.tensor_transport, self.device)
