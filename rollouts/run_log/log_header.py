@@ -22,7 +22,7 @@ class LogHeader:
     Attributes:
       format: Version of the files.
       library, digest: Release of this package, and a digest of its texts.
-      worker_id, incarnation: Worker that wrote the log, and how often it had been started again.
+      worker_id, incarnation: Worker that wrote the log, and its incarnation: see `FragmentInfo`.
       ids: Ids of the environments, one for all or one for each; empty: Python functions made them.
       env_options: Options of the environments, as they were given.
       max_episode_steps: Time limit in place of the ids' own.

@@ -107,7 +107,7 @@ class Reply:
 
 
 class RequestQueue:
-    """Requests in order of arrival and the moment at which they are due. Not thread-safe."""
+    """A queue of requests, which computes when the next batch is due. Not thread-safe."""
 
     def __init__(self, rule: BatchRule) -> None:
         self._rule = rule

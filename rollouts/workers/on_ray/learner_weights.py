@@ -88,7 +88,7 @@ class LearnerWeights:
                 self._warn(str(error))
         self._coordinator = uuid.uuid4().hex
         self._attempt = 0
-        # learners that may keep snapshots, and the learner of each policy's newest weights, by id
+        # learners that may keep snapshots; policy -> id of the learner of its newest weights
         self._learners: dict[Any, Any] = {}
         self._givers: dict[str, Any] = {}
         # ids of learners that have our release of rollouts

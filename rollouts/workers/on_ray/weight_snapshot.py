@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that run in a learner's actor when its weights are published; arrays stay in Ray.
+"""Functions that run in a learner's actor when its weights are published.
 
 They are functions of a module, so that Ray can call them in the actor by name.
 """
