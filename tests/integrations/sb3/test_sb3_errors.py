@@ -24,7 +24,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from rollouts.workers import FaultPolicy
 
 # without a CPU a worker is given up after this time
-OPTIONS = {"faults": FaultPolicy(max_restarts=0, start_timeout_s=60.0)}
+OPTIONS = {"faults": FaultPolicy(max_restarts=0, start_timeout_s=180.0)}
 SETTINGS = {
     RolloutsPPO: {"n_steps": 16, "batch_size": 64, "n_epochs": 1},
     RolloutsDQN: {"learning_starts": 10, "train_freq": 12, "buffer_size": 400},
