@@ -209,7 +209,7 @@ class Trainer:
         return {name: one.mean_return(self.num_rollouts) for name, one in self.episodes.items()}
 
     def learns(self, name: str, learner: Learner) -> bool:
-        """Whether a learner learns from the steps of a group."""
+        """Tells if a learner learns from the steps of a group."""
         return name in self.trained and self.learners[name] is learner
 
     def save(self, env_steps: int) -> None:

@@ -180,7 +180,7 @@ class RolloutsVecEnv(IVecEnv):
         return 1
 
     def has_action_masks(self) -> bool:
-        """Whether infos say which actions are allowed, as Taxi's do."""
+        """Tells if infos say which actions are allowed, as Taxi's do."""
         return "action_mask" in getattr(self.env, "info_names", ())
 
     def get_action_masks(self) -> Array:

@@ -77,7 +77,7 @@ class EnvSpec:
 
     @property
     def runs_on_gpu(self) -> bool:
-        """Whether `make_vec(id, device="cuda")` steps it."""
+        """Tells if `make_vec(id, device="cuda")` steps it."""
         return not self.cpu_only
 
     @property

@@ -75,12 +75,12 @@ class StepComparison:
 
     @property
     def is_equal(self) -> bool:
-        """Whether all counts and errors are within their bounds."""
+        """Tells if all counts and errors are within their bounds."""
         return self.is_explained and self.beyond <= _most(MOST_BEYOND, self.steps)
 
     @property
     def is_explained(self) -> bool:
-        """Whether all but next states is within bounds; rounding may change any of the others."""
+        """Tells if all but next states is within bounds; rounding may change any of the others."""
         wrong = self.unexplained + self.unseen_warnings + self.outputs_beyond + self.overwritten
         most = _most(MOST_ITERATION_DIFFERENCES, self.constrained)
         return not wrong and self.other_iterations <= most

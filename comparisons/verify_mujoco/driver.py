@@ -92,7 +92,7 @@ class Driver:
 
     @property
     def at_env_step(self) -> bool:
-        """Whether the next substep is the first of an env-step."""
+        """Tells if the next substep is the first of an env-step."""
         return self._substep % self._frame_skip == 0
 
     def advance(self, found: Mapping[str, Any]) -> None:

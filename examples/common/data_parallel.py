@@ -38,7 +38,7 @@ class Processes:
 
     @property
     def is_first(self) -> bool:
-        """Whether this process prints and writes files."""
+        """Tells if this process prints and writes files."""
         return self.rank == 0
 
     def wrap(self, module: nn.Module) -> Any:

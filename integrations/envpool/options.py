@@ -135,7 +135,7 @@ def read_task(task_id: str, given: Mapping[str, Any]) -> AskedTask:
 
 
 def is_mujoco(header: str) -> bool:
-    """Whether an environment's actions go to MuJoCo."""
+    """Tells if an environment's actions go to MuJoCo."""
     return header.startswith(("envs/mujoco/", "envs/dm_control/"))
 
 

@@ -35,7 +35,7 @@ class RolloutsVectorEnv(rollouts.VectorEnv):
 
     @property
     def has_infos(self) -> bool:
-        """Whether there are any such keys."""
+        """Tells if there are any such keys."""
         return bool(self.info_names)
 
     def reset(self, **kwargs: Any) -> tuple[Array, dict[str, Any]]:
@@ -87,7 +87,7 @@ class EnvCreator:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def has_action_masks(self, env_config: Mapping[str, Any]) -> bool:
-        """Whether observations shall be dicts with masks of actions."""
+        """Tells if observations shall be dicts with masks of actions."""
         return bool({**self.options, **env_config}.get("action_masks"))
 
     def __call__(self, env_config: Mapping[str, Any]) -> RolloutsVectorEnv | WithActionMasks:

@@ -29,7 +29,7 @@ Batch = dict[str, Tensor]
 
 
 def can_split(module: Any) -> bool:
-    """Whether threads may share a module's rows, and whether it takes long enough.
+    """Tells if threads may share a module's rows, and whether it takes long enough.
 
     That is so for the modules of PPO, APPO and IMPALA with our CNN, on the CPU: they draw no
     random numbers and keep nothing between two calls. A user's own module may do either.

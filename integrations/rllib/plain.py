@@ -85,7 +85,7 @@ def refuse_output(config: Any) -> None:
 
 
 def changes_obs(runner: Any) -> bool:
-    """Whether connectors or masks change the observations between the pool and the module."""
+    """Tells if connectors or masks change the observations between the pool and the module."""
     return runner.config._env_to_module_connector is not None or _has_action_masks(runner)
 
 

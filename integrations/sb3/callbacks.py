@@ -26,7 +26,7 @@ _BLIND = (
 
 
 def reads_locals(callback: Any) -> bool:
-    """Whether a callback may read `locals`, such as the infos of a step.
+    """Tells if a callback may read `locals`, such as the infos of a step.
 
     Args:
       callback: The callback of `collect_rollouts`. Any may, except Stable-Baselines3's own

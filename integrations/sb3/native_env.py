@@ -78,7 +78,7 @@ class NativeEnvRow:
         return getattr(self, name)
 
     def has_wrapper_attr(self, name: str) -> bool:
-        """Whether there is an attribute `name`."""
+        """Tells if there is an attribute `name`."""
         return hasattr(self, name)
 
     def __getattr__(self, name: str) -> Any:

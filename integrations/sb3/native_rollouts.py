@@ -161,7 +161,7 @@ def collect(native: NativePolicy, model: Any, env: Any, callback: Any, buffer: A
 
 
 def fits(buffer: Any, num_steps: int) -> bool:
-    """Whether the buffer has a type that is filled here, and as many rows as there are steps."""
+    """Tells if the buffer has a type that is filled here, and as many rows as there are steps."""
     return type(buffer) is RolloutBuffer and buffer.buffer_size == num_steps
 
 

@@ -89,7 +89,7 @@ class NativeVecEnv(BaseVecEnv):
 
     @property
     def counts_from_zero(self) -> bool:
-        """Whether this returns the pool's own arrays: no Discrete space is shifted."""
+        """Tells if this returns the pool's own arrays: no Discrete space is shifted."""
         return not (self._obs_start or self._action_start)
 
     @property
@@ -309,7 +309,7 @@ def open_pool(
 
 
 def is_direct(env: Any) -> bool:
-    """Whether there is no wrapper between an algorithm and a native pool."""
+    """Tells if there is no wrapper between an algorithm and a native pool."""
     return type(env) is NativeVecEnv and env.counts_from_zero
 
 

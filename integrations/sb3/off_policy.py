@@ -287,7 +287,7 @@ class _Steps:
 
 
 def is_plain_dqn(model: Any) -> bool:
-    """Whether the model explores by DQN's own epsilon-greedy `predict`."""
+    """Tells if the model explores by DQN's own epsilon-greedy `predict`."""
     return isinstance(model, DQN) and type(model).predict is DQN.predict
 
 

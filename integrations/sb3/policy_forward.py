@@ -64,7 +64,7 @@ class ActorCriticForward:
 
     @property
     def is_fast(self) -> bool:
-        """Whether the policy is computed in the faster way."""
+        """Tells if the policy is computed in the faster way."""
         return self._sample is not None
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 def can_sample_rows(space: Any) -> bool:
-    """Whether `sample_rows` draws what as many calls of `space.sample` would."""
+    """Tells if `sample_rows` draws what as many calls of `space.sample` would."""
     if type(space) is spaces.Discrete:
         return True
     return type(space) is spaces.Box and np.dtype(space.dtype).kind == "f" and space.is_bounded()

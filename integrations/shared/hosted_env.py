@@ -89,7 +89,7 @@ class HostedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return method(*args, **kwargs)
 
     def is_wrapped_in(self, wrapper: type) -> bool:
-        """Whether one of the wrappers it came with is of that class."""
+        """Tells if one of the wrappers it came with is of that class."""
         env = self.env
         while isinstance(env, gymnasium.Wrapper):
             if isinstance(env, wrapper):

@@ -35,7 +35,7 @@ class PoolStatistics:
 
     @property
     def update_statistics(self) -> bool:
-        """Whether batches change the statistics; False for evaluation."""
+        """Tells if batches change the statistics; False for evaluation."""
         return bool(getattr(self.pool, "update_statistics", False))
 
     @update_statistics.setter

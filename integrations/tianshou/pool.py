@@ -150,7 +150,7 @@ class EnvRows:
 
     @property
     def go_on_by_themselves(self) -> bool:
-        """Whether every environment is at rest in an episode, and no options wait for a reset."""
+        """Tells if every environment is at rest in an episode, and no options wait for a reset."""
         idle = not self._in_flight and not self._fetched and not self._due
         return bool(idle and self._same_step and self._started.all() and not self._ended.any())
 

@@ -240,7 +240,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
 
     @property
     def goes_on_by_itself(self) -> bool:
-        """Whether the pool may step every environment and begin episodes by itself."""
+        """Tells if the pool may step every environment and begin episodes by itself."""
         return not self.is_closed and not self.is_async and self._rows.go_on_by_themselves
 
     def reset_columns(

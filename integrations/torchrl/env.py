@@ -229,17 +229,17 @@ class RolloutsEnv(PoolStatistics, EnvBase):
 
     @property
     def goes_on_by_itself(self) -> bool:
-        """Whether every environment is in an episode, and no seed waits for a reset."""
+        """Tells if every environment is in an episode, and no seed waits for a reset."""
         return self._started and self._seed is None and not self._ended.any()
 
     @property
     def has_action_mask(self) -> bool:
-        """Whether tensordicts have an "action_mask"."""
+        """Tells if tensordicts have an "action_mask"."""
         return bool(self.__dict__["_has_masks"])
 
     @property
     def is_one_hot(self) -> bool:
-        """Whether Discrete actions and observations are one-hot vectors."""
+        """Tells if Discrete actions and observations are one-hot vectors."""
         return self._one_hot
 
     def collect(self, policy: Any, arrays: dict[str, Array]) -> Array:

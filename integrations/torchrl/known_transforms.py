@@ -107,7 +107,7 @@ def _only_counts(transform: Any) -> bool:
 
 
 def _casts_observations(transform: Any, env: RolloutsEnv) -> bool:
-    """Whether the transform changes float64 observations and nothing else."""
+    """Tells if the transform changes float64 observations and nothing else."""
     dtypes = [env.observation_spec["observation"].dtype, env.action_spec.dtype]
     in_keys, inverse = transform.in_keys, transform.in_keys_inv
     return (

@@ -234,7 +234,7 @@ def _flatten(part: Any) -> Iterator[Any]:
 
 
 def _is_of(part: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether the part is of one of these classes, or of one with the same forward."""
+    """Tells if the part is of one of these classes, or of one with the same forward."""
     own: Any = getattr(type(part), "forward", None)
     return isinstance(part, kinds) and any(own is vars(kind).get("forward") for kind in kinds)
 

@@ -51,7 +51,7 @@ class Settings:
 
     @property
     def is_async(self) -> bool:
-        """Whether the pool is driven by recv and send."""
+        """Tells if the pool is driven by recv and send."""
         return self.batch_size < self.num_envs
 
 

@@ -49,7 +49,7 @@ class OpenEnv:
 
     @property
     def is_async(self) -> bool:
-        """Whether recv and send drive the contestant."""
+        """Tells if recv and send drive the contestant."""
         return self.batch_size < self.num_envs
 
     def check_is_called(self, what: str) -> None:

@@ -68,7 +68,7 @@ class Peer:
         return getattr(self, measure) is not None
 
     def has_own_interpreter(self) -> bool:
-        """Whether the peer runs in another Python, because its pinned packages clash with ours."""
+        """Tells if the peer runs in another Python, because its pinned packages clash with ours."""
         return "/" in self.module
 
     def is_installed(self) -> bool:

@@ -204,7 +204,7 @@ def _of(comparisons: Sequence[Comparison], library: str) -> list[tuple[Compariso
 
 
 def _takes(comparisons: Sequence[Comparison], library: str) -> tuple[bool, bool]:
-    """Whether a library used the requested num_threads and batch_size in all comparisons."""
+    """Tells if a library used the requested num_threads and batch_size in all comparisons."""
     found = [(each.settings, one) for each, one in _of(comparisons, library)]
     return (
         all(point.num_threads == each.num_threads for point, each in found),
@@ -213,7 +213,7 @@ def _takes(comparisons: Sequence[Comparison], library: str) -> tuple[bool, bool]
 
 
 def _differs(points: Sequence[Settings], name: str, x: str | None) -> bool:
-    """Whether a setting has several values at one point of the x axis of a panel."""
+    """Tells if a setting has several values at one point of the x axis of a panel."""
     found: dict[tuple[object, ...], set[int]] = {}
     for point in points:
         place = (point.id, point.is_async, point.num_envs, x and getattr(point, x))
@@ -222,7 +222,7 @@ def _differs(points: Sequence[Settings], name: str, x: str | None) -> bool:
 
 
 def _are_shares(points: Sequence[Settings]) -> bool:
-    """Whether there are fewer batch sizes when they are written as N/2, N/4."""
+    """Tells if there are fewer batch sizes when they are written as N/2, N/4."""
     found = [(p.num_envs, p.batch_size, round(p.num_envs / p.batch_size)) for p in points]
     if any(size != math.ceil(num_envs / share) for num_envs, size, share in found):
         return False

@@ -192,7 +192,7 @@ _TEXT_COLUMNS = frozenset({"environment", "calls", "library"})
 
 
 def _is_sweep(comparisons: Sequence[Comparison]) -> bool:
-    """Whether an environment id was measured with several settings."""
+    """Tells if an environment id was measured with several settings."""
     return len({each.settings.id for each in comparisons}) < len(comparisons)
 
 

@@ -37,7 +37,7 @@ class Deadline:
 
     @property
     def is_never(self) -> bool:
-        """Whether the call waits for ever."""
+        """Tells if the call waits for ever."""
         return self._timeout_s is None
 
     @property

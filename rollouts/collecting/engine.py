@@ -166,7 +166,7 @@ def head_of(policy: TorchPolicy) -> Head | None:
 
 
 def still_computes(native: NativePolicy, policy: Any, obs: Any = None) -> bool:
-    """Whether `native` still computes `policy`, which may have got other layers, head or seed,
+    """Tells if `native` still computes `policy`, which may have got other layers, head or seed,
     or read other values.
 
     Args:

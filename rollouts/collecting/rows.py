@@ -90,7 +90,7 @@ class RolloutRows:
 
     @property
     def remembers(self) -> bool:
-        """Whether the policy has a state for each row."""
+        """Tells if the policy has a state for each row."""
         return hasattr(self.policy, "act_rows")
 
     def carry_states(self, native: NativePolicy | None) -> None:

@@ -56,12 +56,12 @@ class InOrder:
 
     @property
     def is_new(self) -> bool:
-        """Whether the rows have no first observations yet."""
+        """Tells if the rows have no first observations yet."""
         return self._must_reset or self._is_resetting
 
     @property
     def is_under_way(self) -> bool:
-        """Whether a rollout has begun and has not ended."""
+        """Tells if a rollout has begun and has not ended."""
         return self._t > 0 or self._is_sent
 
     def start(self, deadline: Deadline) -> None:

@@ -35,7 +35,7 @@ class Quotas:
         return None if self._by_env is None else self._by_env[env % len(self._by_env)]
 
     def is_full(self, writers: Mapping[str, GroupWriter]) -> bool:
-        """Whether all environments have their numbers."""
+        """Tells if all environments have their numbers."""
         wanted = sum(self._by_env or ())
         return all(one.taken >= wanted * one.num_agents for one in writers.values())
 

@@ -116,7 +116,7 @@ def _opened(path: Path) -> Any:
 
 
 def _has_pictures(about: About) -> bool:
-    """Whether Minari treats the observations or actions as pictures."""
+    """Tells if Minari treats the observations or actions as pictures."""
     from gymnasium.spaces import Box
 
     return any(

@@ -394,5 +394,5 @@ def _num_envs_of(source: Any, env: Any) -> int:
 
 
 def _is_on_device(source: Any) -> bool:
-    """Whether a coordinator's workers have their environments on a device."""
+    """Tells if a coordinator's workers have their environments on a device."""
     return getattr(getattr(source, "collect", None), "device", None) is not None

@@ -46,7 +46,7 @@ class Options:
 
     @property
     def from_pixels(self) -> bool:
-        """Whether observations are pictures."""
+        """Tells if observations are pictures."""
         return asks_for_pixels(self.native)
 
     def as_given(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class PoolRecipe:
 
     @property
     def is_own_model(self) -> bool:
-        """Whether the environments are MuJoCo-v0's."""
+        """Tells if the environments are MuJoCo-v0's."""
         return OWN_MODEL in self.specs
 
     def env_specs(self) -> tuple[EnvSpec, ...]:

@@ -87,12 +87,12 @@ def multi_agent_ids() -> list[str]:
 
 
 def is_multi_agent(env_id: object) -> bool:
-    """Whether the environments of this id have several agents."""
+    """Tells if the environments of this id have several agents."""
     return env_id in multi_agent_ids()
 
 
 def is_env_id(env_id: object) -> bool:
-    """Whether `make_vec` takes this id."""
+    """Tells if `make_vec` takes this id."""
     unlisted = (OWN_MODEL, vizdoom.OWN_CONFIG, *vizdoom.scenarios())
     return env_id in unlisted or env_id in env_ids() or is_multi_agent(env_id)
 

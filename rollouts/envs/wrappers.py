@@ -59,7 +59,7 @@ class Wrappers:
 
     @property
     def normalizes(self) -> bool:
-        """Whether a wrapper keeps running statistics."""
+        """Tells if a wrapper keeps running statistics."""
         return self.normalize_observation is not None or self.normalize_reward is not None
 
     def wrap(self, spec: EnvSpec) -> EnvSpec:

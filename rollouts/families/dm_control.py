@@ -43,7 +43,7 @@ def task_ids() -> list[str]:
 
 
 def installed() -> bool:
-    """Whether dm_control can be imported; it is not imported."""
+    """Tells if dm_control can be imported; it is not imported."""
     return importlib.util.find_spec("dm_control") is not None
 
 

@@ -173,7 +173,7 @@ class ModuleSteps(ABC, Generic[Native]):
         return ""
 
     def is_as_read(self) -> bool:
-        """Whether the module is unchanged since it was read, in memory that can be changed."""
+        """Tells if the module is unchanged since it was read, in memory that can be changed."""
         with suppress(SpecError):
             self._check_module()
             return True

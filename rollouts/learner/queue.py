@@ -113,7 +113,7 @@ class LearnerQueue:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Tells if `close` was called."""
         with self._changed:
             return self._closed
 
@@ -203,7 +203,7 @@ class LearnerQueue:
         return transfer.handle
 
     def holds_of(self, worker_id: int) -> bool:
-        """Whether a fragment of this worker waits to be taken, or is being fetched."""
+        """Tells if a fragment of this worker waits to be taken, or is being fetched."""
         with self._changed:
             return any(one.info.worker_id == worker_id for one in self._queued())
 

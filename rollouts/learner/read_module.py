@@ -50,7 +50,7 @@ class ReadModule:
             self.program, self.sources = self.reading.program, Sources(self.reading.module)
 
     def agrees(self) -> bool:
-        """Whether the module is as it was read, with the same results."""
+        """Tells if the module is as it was read, with the same results."""
         reading = self.reading
         if not reading.is_as_read():
             return False

@@ -203,7 +203,7 @@ def _rich() -> tuple[Any, Any]:
 
 
 def _is_printable(text: str) -> bool:
-    """Whether the terminal's encoding has these characters."""
+    """Tells if the terminal's encoding has these characters."""
     try:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:

@@ -46,7 +46,7 @@ class OwnEnv:
         return f"{HEADERS}{self.files.digest[:12]}/{self.files.name}"
 
     def same_as(self, other: OwnEnv) -> bool:
-        """Whether both make the same environment, even if read from different folders."""
+        """Tells if both make the same environment, even if read from different folders."""
         thresholds = {self.reward_threshold, other.reward_threshold}
         return (
             (self.id, self.type, self.max_episode_steps, self.files.digest)

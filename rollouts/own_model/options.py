@@ -36,7 +36,7 @@ class PortableFunction:
 
 
 def is_own_model(env_id: object) -> bool:
-    """Whether an id, or a list of one, is MuJoCo-v0.
+    """Tells if an id, or a list of one, is MuJoCo-v0.
 
     Raises:
       SpecError: It is one id among several of a mixed pool.

@@ -192,7 +192,7 @@ class NativePolicy:
         return self._native
 
     def agrees(self, obs: Array | None = None) -> bool:
-        """Whether the module is as it was read, and its results are those of native code.
+        """Tells if the module is as it was read, and its results are those of native code.
 
         Args:
           obs: As for `refresh`.
@@ -212,7 +212,7 @@ class NativePolicy:
         return True
 
     def has_weights_of_module(self) -> bool:
-        """Whether the module's weights are still those that were taken over last."""
+        """Tells if the module's weights are still those that were taken over last."""
         return self._native.holds([*self.sources.arrays().values(), *self.sources.initial_state()])
 
     def evaluate_rows(self, rows: Array) -> tuple[NDArray[np.float32], ...]:

@@ -66,7 +66,7 @@ def check_action_space(space: gymnasium.Space[Any], head: Head) -> None:
 
 
 def is_discrete(space: gymnasium.Space[Any]) -> TypeGuard[gymnasium.spaces.Discrete[Any]]:
-    """Whether actions are numbers of a Discrete space."""
+    """Tells if actions are numbers of a Discrete space."""
     return isinstance(space, gymnasium.spaces.Discrete)
 
 

@@ -52,6 +52,6 @@ class ModuleReading:
         self._reads = reads
 
     def is_as_read(self) -> bool:
-        """Whether all that its forward reads, except weights, is unchanged, and no comparison has
+        """Tells if all that its forward reads, except weights, is unchanged, and no comparison has
         found a difference."""
         return self._reads.are_as_seen() and not is_misread(self._given)

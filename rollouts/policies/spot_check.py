@@ -51,7 +51,7 @@ def check_not_misread(module: nn.Module) -> None:
 
 
 def is_misread(module: nn.Module) -> bool:
-    """Whether a comparison has found a difference from native code."""
+    """Tells if a comparison has found a difference from native code."""
     return module in _MISREAD
 
 
@@ -71,7 +71,7 @@ class SpotCheck:
         self._due_s = 0.0
 
     def is_due(self) -> bool:
-        """Whether enough time has passed since the last check."""
+        """Tells if enough time has passed since the last check."""
         return time.perf_counter() >= self._due_s
 
     def run(self, policy: Computed, obs: Array | None) -> None:

@@ -154,7 +154,7 @@ class GlThread:
             )
 
     def is_here(self) -> bool:
-        """Whether the thread runs in this process, not in one from which this was forked."""
+        """Tells if the thread runs in this process, not in one from which this was forked."""
         return self._pid == os.getpid()
 
     def post(self, function: Callable[[], None]) -> None:

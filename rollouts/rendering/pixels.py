@@ -20,7 +20,7 @@ _NATIVE_LIBRARIES = ("egl", "osmesa")
 
 
 def asks_for_pixels(options: Mapping[str, Any]) -> bool:
-    """Whether an environment with these options observes pictures."""
+    """Tells if an environment with these options observes pictures."""
     given = options.get("from_pixels", False)
     return bool(np.any(given))
 

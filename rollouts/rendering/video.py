@@ -180,7 +180,7 @@ class _Mp4Writer:
 
 
 def _is_complete(path: Path) -> bool:
-    """Whether an .mp4 has its index, which comes last; ffmpeg does not report a failure."""
+    """Tells if an .mp4 has its index, which comes last; ffmpeg does not report a failure."""
     with path.open("rb") as file:
         while len(head := file.read(8)) == 8:
             size, kind = int.from_bytes(head[:4], "big"), head[4:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether another thread of this process could end a wait without a timeout."""
+"""The check that another thread of this process could end a wait without a timeout."""
 
 from __future__ import annotations
 

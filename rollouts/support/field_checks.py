@@ -66,7 +66,7 @@ def check_nodes(owner: str, strategy: object, node_labels: object) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is a real number, of Python or NumPy; True and False do not count."""
+    """Tells if `value` is a real number, of Python or NumPy; True and False do not count."""
     return (
         not isinstance(value, bool)
         and (hasattr(value, "__float__") or hasattr(value, "__index__"))

@@ -76,7 +76,7 @@ def actor_id(actor: Any) -> Any:
 
 
 def has_transports(actor: Any) -> bool:
-    """Whether the actor's class was made with enable_tensor_transport."""
+    """Tells if the actor's class was made with enable_tensor_transport."""
     return bool(actor._ray_enable_tensor_transport)
 
 
@@ -103,7 +103,7 @@ def shutdown_lock() -> contextlib.AbstractContextManager[Any]:
 
 
 def is_head_here() -> bool:
-    """Whether this process started the Ray that it is connected to."""
+    """Tells if this process started the Ray that it is connected to."""
     node = sys.modules["ray._private.worker"]._global_node
     return node is not None and bool(node.head)
 

@@ -141,7 +141,7 @@ def search(
 
 
 def _still_gains(trials: Sequence[Trial]) -> bool:
-    """Whether one of the last sizes was faster than all before them."""
+    """Tells if one of the last sizes was faster than all before them."""
     if len(trials) <= _PATIENCE:
         return True
     before, last = trials[:-_PATIENCE], trials[-_PATIENCE:]

@@ -128,7 +128,7 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether an error of torch, CUDA or Warp is a failed allocation."""
+    """Tells if an error of torch, CUDA or Warp is a failed allocation."""
     words = str(error)
     return (
         type(error).__name__ == "OutOfMemoryError"

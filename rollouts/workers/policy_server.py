@@ -94,7 +94,7 @@ class PolicyServer:
 
     @property
     def is_recurrent(self) -> bool:
-        """Whether requests must name the environments of their observations."""
+        """Tells if requests must name the environments of their observations."""
         return self._clients is not None
 
     def _enqueue(self, request: PolicyRequest, future: Future[Reply]) -> Future[Reply]:

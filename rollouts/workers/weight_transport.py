@@ -253,7 +253,7 @@ def bytes_of(stored: Stored) -> int:
 
 
 def is_same(a: Stored, b: Stored) -> bool:
-    """Whether two stored arrays agree in dtype, shape and every byte."""
+    """Tells if two stored arrays agree in dtype, shape and every byte."""
     if isinstance(a, Narrowed) or isinstance(b, Narrowed):
         return (
             isinstance(a, Narrowed)

@@ -92,7 +92,7 @@ def test_grids_are_as_likely_as_minigrids(env_id: str) -> None:
 
 
 def reaches_target(state: np.void) -> bool:
-    """Whether the agent gets to the goal or to the object to pick up.
+    """Tells if the agent gets to the goal or to the object to pick up.
 
     What can be picked up is out of the way; a locked door opens once a key of its colour, maybe
     in a box, was reached.

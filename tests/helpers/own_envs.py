@@ -42,7 +42,7 @@ def quick_compiler() -> str:
 
 
 def has_compiler() -> bool:
-    """Whether they can be compiled here."""
+    """Tells if they can be compiled here."""
     try:
         find_compiler()
     except EngineError:

@@ -29,7 +29,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "integrations" / "torchrl_col
 
 
 def in_bounds(obs: torch.Tensor) -> torch.Tensor:
-    """Whether CartPole goes on from these observations."""
+    """Tells if CartPole goes on from these observations."""
     return (obs[..., 0].abs() <= 2.4) & (obs[..., 2].abs() <= math.radians(12))
 
 

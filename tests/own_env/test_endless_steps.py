@@ -250,7 +250,7 @@ def test_a_handler_that_is_set_later_stays_and_the_default_one_is_found_again() 
 
 
 def wait_until_changed(env: rollouts.VectorEnv, handler: int | None, calls: int = 0) -> bool:
-    """Whether a reset finds another handler: among `calls`, or ever."""
+    """Tells if a reset finds another handler: among `calls`, or ever."""
 
     def is_other() -> bool:
         env.reset()

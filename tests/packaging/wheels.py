@@ -45,7 +45,7 @@ def build_wheel(folder: Path, *, isolated: bool) -> Path:
 
 
 def has_build_requirements() -> bool:
-    """Whether this environment has what pyproject.toml declares for building."""
+    """Tells if this environment has what pyproject.toml declares for building."""
     system = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]
     for requirement in map(Requirement, system["requires"]):
         try:

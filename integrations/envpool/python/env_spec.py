@@ -144,7 +144,7 @@ def in_package(space: spaces.Space[Any], package: Any) -> Any:
 
 
 def is_atari(spec: EnvSpec) -> bool:
-    """Whether the environment is one of ALE's games."""
+    """Tells if the environment is one of ALE's games."""
     return bool(spec.task.id.startswith(PREFIX))
 
 

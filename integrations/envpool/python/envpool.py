@@ -71,7 +71,7 @@ class EnvPoolMixin(abc.ABC):
 
     @property
     def is_async(self) -> bool:
-        """Whether a recv returns fewer environments than there are."""
+        """Tells if a recv returns fewer environments than there are."""
         return self._env.batch_size < self._env.num_envs
 
     def __len__(self) -> int:

@@ -94,7 +94,7 @@ class Launch(ctypes.Structure):
 
     @property
     def takes_many_steps(self) -> bool:
-        """Whether the kernel's last entry is called, instead of the first."""
+        """Tells if the kernel's last entry is called, instead of the first."""
         return False
 
 

@@ -101,7 +101,7 @@ class HostModel:
             )
 
     def makes_constants(self, name: str) -> bool:
-        """Whether MuJoCo computes other fields from this one."""
+        """Tells if MuJoCo computes other fields from this one."""
         value = self.of_file(name)
         return {*self.with_values({name: value * 1.01 + 1e-3})} - {name} != set()
 

@@ -85,5 +85,5 @@ MEMORY_OPTIONS = ("nconmax", "njmax")
 
 
 def installed() -> bool:
-    """Whether mujoco_warp can be imported; it is not imported."""
+    """Tells if mujoco_warp can be imported; it is not imported."""
     return all(importlib.util.find_spec(name) is not None for name in ("warp", "mujoco_warp"))

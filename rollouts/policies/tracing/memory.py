@@ -42,7 +42,7 @@ class StorageTags:
             first = after
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether the tensor is a parameter or an input, or is computed from one."""
+        """Tells if the tensor is a parameter or an input, or is computed from one."""
         address = _address(tensor)
         return address in self._tags or address in self._state
 
@@ -72,7 +72,7 @@ class StorageTags:
         self._view(tensor).copy_(torch.from_numpy(np.array(tags)))
 
     def shares(self, tensor: Tensor, other: Tensor) -> bool:
-        """Whether both tensors share memory."""
+        """Tells if both tensors share memory."""
         return bool(tensor.numel()) and _address(tensor) == _address(other)
 
     def _blank(self, tensor: Tensor) -> Tensor:

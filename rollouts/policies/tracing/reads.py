@@ -72,7 +72,7 @@ class Reads:
                 self._note_entries(variables, code.co_names)
 
     def are_as_seen(self) -> bool:
-        """Whether all values are unchanged; takes some microseconds."""
+        """Tells if all values are unchanged; takes some microseconds."""
         for mapping, key, seen in self._entries:
             now = mapping.get(key, _GONE)
             if now is not seen and not _equal(now, seen):

@@ -41,13 +41,13 @@ class Draft:
 
     @property
     def may_ask(self) -> bool:
-        """Whether the service must be asked now."""
+        """Tells if the service must be asked now."""
         late_enough = time.monotonic() >= self._ask_again_at
         return bool(self.num_missing) and self._asking is None and late_enough
 
     @property
     def is_complete(self) -> bool:
-        """Whether all items have come."""
+        """Tells if all items have come."""
         return not self.num_missing and all(part.batch for part in self._parts)
 
     @property

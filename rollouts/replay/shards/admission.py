@@ -45,7 +45,7 @@ class Admission:
 
     @property
     def has_ratio(self) -> bool:
-        """Whether inserts ever wait for samples."""
+        """Tells if inserts ever wait for samples."""
         return self._ratio is not None
 
     def expect(self, num_steps: Iterable[int], num_rows: int) -> None:

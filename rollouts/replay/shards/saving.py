@@ -140,7 +140,7 @@ class Saving:
 
     @property
     def is_done(self) -> bool:
-        """Whether all shards have saved, or failed."""
+        """Tells if all shards have saved, or failed."""
         return all(f.done() for part in self._parts for f in (*part.pending, part.future))
 
     def finish(self) -> None:

@@ -225,19 +225,19 @@ class ShardSet:
 
     @property
     def has_room(self) -> bool:
-        """Whether all limiters would admit one more fragment after those on their way."""
+        """Tells if all limiters would admit one more fragment after those on their way."""
         if self.num_in_flight >= _FRAGMENTS_PER_SHARD * len(self.shards):
             return False
         return all(each.can_insert() for each in self._admissions.values())
 
     @property
     def is_loading(self) -> bool:
-        """Whether a shard is loading a checkpoint."""
+        """Tells if a shard is loading a checkpoint."""
         return any(shard.loading for shard in self.shards)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is on its way."""
+        """Tells if nothing is on its way."""
         return not any(s.adds or s.is_lost or s.loading for s in self.shards)
 
     def stats(self) -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether fragments come, and the reason if none do."""
+"""The check that fragments come, and the reason if none do."""
 
 from __future__ import annotations
 

@@ -122,11 +122,11 @@ class ShareHandle:
         self.config = config
         self._actor, self._shares = actor, shares
         self.has_started = False
-        self._offered = 0  # the version that it was offered last
+        self._offered = 0  # the newest version that was sent to the coordinator
         self._num_calls = 0
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
-        """Makes it launch its workers; does not wait for them."""
+        """Makes the coordinator launch its workers; does not wait for them."""
 
         def read(answer: Any) -> WorkerInfo | WorkerFailure:
             started = as_started(answer)

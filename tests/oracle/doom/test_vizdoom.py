@@ -42,7 +42,7 @@ def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def has_sound() -> bool:
-    """Whether games find OpenAL; without it, they are silent."""
+    """Tells if games find OpenAL; without it, they are silent."""
     try:
         ctypes.CDLL("libopenal.so.1")
     except OSError:
@@ -63,7 +63,7 @@ game.close()
 
 @functools.cache
 def effects_end_games() -> bool:
-    """Whether effects of sound end vizdoom's own game, as an OpenAL built with assertions does."""
+    """Tells if effects of sound end vizdoom's own game, as an OpenAL built with assertions does."""
     return subprocess.run([sys.executable, "-c", OWN_GAME], capture_output=True).returncode != 0
 
 
