@@ -91,7 +91,7 @@ bool IsOfPython(SignalHandler handler) {
                          reinterpret_cast<void*>(&PyErr_CheckSignals));
 }
 
-// Whether SIGINT raises KeyboardInterrupt, and nothing else.
+// Tells if SIGINT raises KeyboardInterrupt, and nothing else.
 bool IsDefaultInPython() {
   try {
     const py::module_ module = py::module_::import("signal");

@@ -30,7 +30,7 @@ void OnParentEnd(int) {
 }
 #endif
 
-// Whether this system can do it.
+// Tells if this system can do it.
 bool EndAfterParent(unsigned grace_s) {
 #ifdef __linux__
   g_parent = getppid();

@@ -218,8 +218,8 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             rows do not count in the means, which may then contain anything. With memory (T, B)
             instead of (N,), and `ended` (T, B): terminated | truncated; there each row's
             observation still affects the states of later rows.
-          order: Rows (K * minibatch,), minibatch after minibatch; the last one may have fewer. With
-            memory sequences, by their number among B.
+          order: Numbers of rows (K * minibatch,), minibatch after minibatch; the last one may have
+            fewer. With memory, numbers of sequences, from 0 to B - 1.
           minibatch: Rows of a gradient step, or sequences.
           max_grad_norm: Limit of the gradients that the optimiser uses; None: no limit.
           clip_by: The quantity that is limited: the norm of "all" gradients together, the norm of

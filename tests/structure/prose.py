@@ -17,7 +17,7 @@ from code_map import ROOT, module_at
 
 FOLDERS = ("rollouts", "integrations", "comparisons", "examples", "tests", "native", "docs")
 CLAUSES = (
-    "What|How|Which|Who|Whose|Why|Where|When|While|Since|Has|Does what|That|Not|Cannot"
+    "What|How|Which|Who|Whose|Whether|Why|Where|When|While|Since|Has|Does what|That|Not|Cannot"
     "|At|By|For|From|In|Of|With|Without"
 )
 DOCSTRING = re.compile(rf"({CLAUSES})\b")

@@ -40,7 +40,7 @@ class PyPolicy {
   // that the policy has at the beginning of an episode.
   void Load(const pybind11::list& params, const pybind11::list& sources,
             const pybind11::array_t<float, pybind11::array::c_style>& initial);
-  // Whether the last Load had sources with exactly these bytes: cheap enough to check before each
+  // Tells if the last Load had sources with exactly these bytes: cheap enough to check before each
   // rollout.
   bool Holds(const pybind11::list& sources) const;
 

@@ -46,7 +46,7 @@ void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_r
                   ": one row per environment that is stepped");
 }
 
-// Whether the rows of these environments lie one after the other.
+// Tells if the rows of these environments lie one after the other.
 bool AreNeighbours(const CpuPool& pool, std::span<const std::int32_t> envs) {
   // compares the span itself, as Send does: an equal list is copied one by one
   return envs.data() == pool.all_envs().data();

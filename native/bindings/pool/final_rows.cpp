@@ -80,7 +80,7 @@ void Clear(const py::object& rows) {
   }
 }
 
-// Whether the rows lie in memory as NumPy lays out an array of their shape.
+// Tells if the rows lie in memory as NumPy lays out an array of their shape.
 bool HasDenseRows(const py::array& array) {
   py::ssize_t stride = array.itemsize();
   for (py::ssize_t axis = array.ndim() - 1; axis > 0; --axis) {
@@ -108,7 +108,7 @@ void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
   }
 }
 
-// Whether the array has this dtype and shape, and is held `holders` times, all by this code: it may
+// Tells if the array has this dtype and shape, and `holders` references, all of this code: it may
 // be overwritten.
 bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape,
             py::ssize_t holders = 1) {
@@ -218,7 +218,7 @@ class FinalRows {
     return py::reinterpret_borrow<py::array>(kept);
   }
 
-  // Whether final_info and its arrays are as they were made, match `info`, and have no other
+  // Tells if final_info and its arrays are as they were made, match `info`, and have no other
   // holder.
   static bool HoldsAll(const Kept& kept, const py::dict& info, const py::dtype& of_mask,
                        py::ssize_t num_rows) {

@@ -22,7 +22,7 @@ class BatchArrays {
   BatchArrays(const replay::ChunkLayout& layout, const replay::GatherPlan& plan,
               std::int64_t batch_size);
 
-  // Whether nobody holds an array or a view of one. Needs the GIL.
+  // Tells if nobody holds an array or a view of one. Needs the GIL.
   bool Free() const;
   std::int64_t batch_size() const { return batch_size_; }
   // name -> view, in which `out` replaces fields.

@@ -38,7 +38,7 @@ py::tuple ShapeTuple(std::span<const py::ssize_t> lead) {
   return shape;
 }
 
-// Whether an array has this dtype and shape, and is in C order.
+// Tells if an array has this dtype and shape, and is in C order.
 bool Fits(const py::handle& value, const py::dtype& dtype, std::span<const py::ssize_t> lead,
           std::span<const py::ssize_t> shape) {
   using py::detail::npy_api;

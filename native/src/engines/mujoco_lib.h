@@ -27,7 +27,7 @@ std::string MujocoAdvice();
 // The first warning that MuJoCo gave in this thread's last guarded call; empty without one.
 std::string LastMujocoWarning();
 
-// Whether a user's callback (mjcb_control, mjcb_passive and so on) runs in every step.
+// Tells if a user's callback (mjcb_control, mjcb_passive and so on) runs in every step.
 bool HasMujocoCallbacks();
 
 void RunGuarded(void (*call)(void*), void* context);

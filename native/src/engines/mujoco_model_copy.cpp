@@ -25,7 +25,7 @@ std::uint8_t* Allocate(std::size_t bytes) {
   return static_cast<std::uint8_t*>(data);
 }
 
-// Whether values may be put into a model: MuJoCo trusts them, as if its own compiler had checked
+// Tells if values may be put into a model: MuJoCo trusts them, as if its own compiler had checked
 // them. A number that is not finite is allowed where the shared model has the same one.
 template <typename Real>
 bool AreFinite(std::span<const std::uint8_t> bytes, const std::uint8_t* shared) {

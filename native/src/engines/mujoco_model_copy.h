@@ -52,7 +52,7 @@ class ModelCopy {
   // Gives all fields the shared values.
   void Restore();
 
-  // Whether a field differs from the shared model's.
+  // Tells if a field differs from the shared model's.
   bool DiffersFromShared() const;
   // Writes the fields that differ.
   void Save(StateWriter& writer) const;

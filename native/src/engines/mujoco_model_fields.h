@@ -36,7 +36,7 @@ struct ModelField {
 
   std::size_t bytes() const { return value_bytes * static_cast<std::size_t>(rows * columns); }
 
-  // Whether it is a single value, without an axis.
+  // Tells if it is a single value, without an axis.
   bool scalar() const { return inside && rows == 1; }
 
   std::uint8_t* DataIn(mjModel* model) const {

@@ -87,7 +87,7 @@ void CheckCursors(std::span<const double> history, std::span<const std::int32_t>
   }
 }
 
-// Whether sleeping, a bit of mjtEnableBit, is on.
+// Tells if sleeping, a bit of mjtEnableBit, is on.
 bool Sleeps(const std::vector<ModelField>& fields, const mjModel* model) {
   constexpr std::int32_t kSleep = 1 << 4;
   const auto flags = Integers(fields, model, "opt.enableflags");

@@ -9,7 +9,7 @@ namespace rollouts {
 // Loads `path` and looks a function up. Throws EngineError with the loader's message.
 void* LoadFunction(const std::string& path, const char* name);
 
-// Whether the functions at these addresses lie in one library, or both in the program itself.
+// Tells if the functions at these addresses lie in one library, or both in the program itself.
 bool AreOfOneLibrary(const void* one, const void* other);
 
 }  // namespace rollouts

@@ -11,7 +11,7 @@
 namespace rollouts::lanes {
 namespace {
 
-// Whether any of the values is not zero. Fields that a release lacks count as zero.
+// Tells if any of the values is not zero. Fields that a release lacks count as zero.
 template <typename T>
 bool Any(const FieldReader& read, const char* name, std::int64_t count) {
   const T* const values = Array<T>(read, name);

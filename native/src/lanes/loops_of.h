@@ -13,7 +13,7 @@ namespace rollouts::lanes::LANES_TARGET {
 #include "sensors.h"
 #include "stepper.h"
 
-// Whether so few numbers differ that writing only those is worth it.
+// Tells if so few numbers differ that writing only those is worth it.
 template <int W>
 bool AreVariants(const Model* const* models) {
   const Model& root = models[0]->root();

@@ -92,7 +92,7 @@ Mat3<D> SiteRotation(const M& m, const Work<D>& w, int site) {
   return Product(w.xmat[m.site_bodyid[site]], m.site_mat + 9 * site);
 }
 
-// Whether a ray from `from` along `ray`, in the zone's own frame, meets the zone; from inside it
+// Tells if a ray from `from` along `ray`, in the zone's own frame, meets the zone; from inside it
 // always does.
 inline bool MeetsQuadric(double a, double b, double c) {
   const double det = b * b - a * c;

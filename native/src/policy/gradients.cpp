@@ -22,7 +22,7 @@ std::int32_t TailOf(std::int32_t inputs) {
   return rest <= kMostTail ? rest : 0;
 }
 
-// Whether a gradient goes through an operation to one of its inputs.
+// Tells if a gradient goes through an operation to one of its inputs.
 bool HasSlope(OpKind kind, std::size_t input) {
   switch (kind) {
     case OpKind::kGreater:

@@ -48,7 +48,7 @@ bool CanStepAhead(const HeavyType& type, const EnvSpec& spec) {
   return type.step_ahead && spec.together > 1;
 }
 
-// Whether there are info columns: those of begun episodes may be missing.
+// Tells if there are info columns: those of begun episodes may be missing.
 bool HasColumns(const EnvSpec& spec, void* const* columns) {
   return spec.num_infos > 0 && columns[0];
 }
@@ -56,7 +56,7 @@ bool HasColumns(const EnvSpec& spec, void* const* columns) {
 // Marks a number that an environment has not written: a NaN with this bit pattern.
 constexpr double kUntold = std::bit_cast<double>(std::uint64_t{0x7FF8'5EED'5EED'5EED});
 
-// Whether the environment wrote as many values as the spec announces, no fewer and no more.
+// Tells if the environment wrote as many values as the spec announces, no fewer and no more.
 [[maybe_unused]] bool AreTold(const EnvSpec& spec, std::span<const double> values) {
   std::int32_t announced = 0;
   for (std::int32_t i = 0; i < spec.num_infos; ++i) announced += spec.infos[i].size();

@@ -128,7 +128,7 @@ void LoadedChunks::Load(StateReader& reader) {
   }
 }
 
-// Whether chunk i is the next one of its stream after chunk i - 1.
+// Tells if chunk i is the next one of its stream after chunk i - 1.
 bool LoadedChunks::Follows(std::int64_t i) const {
   const Chunk& chunk = *chunks_[i];
   const Chunk& before = *chunks_[i - 1];

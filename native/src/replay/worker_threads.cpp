@@ -28,7 +28,7 @@ class WorkerThreads::Crew {
   Crew(std::int32_t num_others, std::chrono::microseconds spin);
   ~Crew() { Join(); }
 
-  // Whether the threads belong to this process, and not to the one that it was forked from.
+  // Tells if the threads belong to this process, and not to the one that it was forked from.
   bool is_here() const { return getpid() == pid_; }
   void For(std::int64_t count, std::int64_t grain, const Body& body);
 

@@ -10,7 +10,7 @@ namespace rollouts {
 
 class Fiber {
  public:
-  // Whether this build can switch stacks.
+  // Tells if this build can switch stacks.
   static constexpr bool kAvailable =
 #if defined(__x86_64__) && defined(__linux__)
       true;

@@ -33,7 +33,7 @@ std::string Decoded(std::string_view value) {
   return text;
 }
 
-// Whether a value may name a file: most values are numbers, which need no look at the disk.
+// Tells if a value may name a file: most values are numbers, which need no look at the disk.
 bool MayBeName(std::string_view value) {
   const bool has_digit = value.find_first_of("0123456789") != std::string_view::npos;
   const bool numbers = value.find_first_not_of("0123456789 .+-eE\t\r\n") == std::string_view::npos;

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Order: what a snapshot of weights shall contain.
+    """An order for a snapshot of weights.
 
     Attributes:
       coordinator  Name of the coordinator that asks; no other ever has it.

@@ -28,8 +28,8 @@ struct Instruction {
   I16 jump = 0;  // how many bytes on a taken branch goes
 };
 
-// Whether cartridges of this kind are decoded. Instructions are found by pages that are switched as
-// a whole.
+// Tells if cartridges of this kind are decoded. Instructions are found by pages that are switched
+// as a whole.
 inline constexpr bool IsDecoded(CartridgeKind kind) {
   return kind != CartridgeKind::kFE && kind != CartridgeKind::kDpc;
 }
@@ -41,7 +41,7 @@ inline I32 PagesOf(CartridgeKind kind, I32 rom_size) {
   return pages ? pages : 1;
 }
 
-// Whether an access to an address of the cartridge may do more than read the ROM.
+// Tells if an access to an address of the cartridge may do more than read the ROM.
 inline constexpr bool IsHot(CartridgeKind kind, I32 address) {
   if (kind == CartridgeKind::kPlain) return false;
   return (address & 0xfff) >= 0xfe0 || (HasRam(kind) && (address & 0xfff) < 0x100);
@@ -152,7 +152,7 @@ inline I32 WriteOf(CartridgeKind kind, Mode mode, Instruction& op) {
   }
 }
 
-// Whether SkipLoop can run the loop that ends with the branch at `code`.
+// Tells if SkipLoop can run the loop that ends with the branch at `code`.
 inline bool IsWait(const U8* code) {
   const bool counts = code[1] == 0xfd && (code[-1] == 0xca || code[-1] == 0x88);
   return counts || (code[1] == 0xfb && code[-2] == 0x84 && code[-1] == 0x02 && code[-3] >= 0xac &&
@@ -206,7 +206,7 @@ inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 o
   return found;
 }
 
-// Whether the next instruction executed may be another one than the next in memory.
+// Tells if the next instruction executed may be another one than the next in memory.
 inline bool EndsBlock(const Instruction& op) {
   const I32 handler = op.handler;
   if (handler == kStep || handler == kJump || handler == kCall) return true;

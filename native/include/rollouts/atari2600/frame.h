@@ -37,7 +37,7 @@ inline ROLLOUTS_HD void BeginFrame(Console& c) {
   }
 }
 
-// Whether ale-py draws four pixels at once, which depends on the objects that are switched on, as
+// Tells if ale-py draws four pixels at once, which depends on the objects that are switched on, as
 // bits kP0 to kPlayfield. A background alone, and most groups of objects, are drawn pixel by pixel.
 inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
   constexpr U8 kGroups[] = {1, 2, 3, 4, 8, 12, 16, 18, 20, 24, 32, 33, 34, 48};

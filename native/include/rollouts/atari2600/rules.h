@@ -139,7 +139,7 @@ inline ROLLOUTS_HD bool AnyGroupHolds(const Test (&tests)[4], const U8* ram) {
   return group;
 }
 
-// Whether the game is over. Before a game has begun, some games have the memory of one that is
+// Tells if the game is over. Before a game has begun, some games have the memory of one that is
 // over.
 inline ROLLOUTS_HD bool IsOver(const Rules& rules, const U8* ram, RulesState& state) {
   const bool over = AnyGroupHolds(rules.over, ram);

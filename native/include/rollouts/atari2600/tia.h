@@ -107,7 +107,7 @@ inline ROLLOUTS_HD void StartStars(Console& c, I32 clock, U8 motion) {
 // The column up to which a line takes over a change of CTRLPF's reflection of the playfield.
 inline constexpr I32 kReflects = kBlankClocks + 79;
 
-// Whether a write changes nothing.
+// Tells if a write changes nothing.
 ROLLOUTS_INLINE bool IsSame(const Tia& tia, I32 reg, U8 value, I32 column) {
   switch (reg) {
     case 0x04:
@@ -142,7 +142,7 @@ inline ROLLOUTS_HD bool ShowsPlayfield(const Tia& tia) {
   return tia.pf[0] | tia.pf[1] | tia.pf[2];
 }
 
-// Whether a write that changes a register changes the picture or collisions. Where it does not,
+// Tells if a write that changes a register changes the picture or collisions. Where it does not,
 // nothing has to be drawn before it: most writes are to objects that are not shown.
 ROLLOUTS_INLINE bool IsSeen(const Tia& tia, I32 reg, U8 value) {
   // in these lines a missile's shape depends on the line

@@ -152,7 +152,7 @@ inline ROLLOUTS_HD bool ShowsObject(const Tia& tia) {
          ShowsMissile(tia, 1) || ShowsBall(tia);
 }
 
-// Whether the halves of the playfield have the players' colours. A playfield alone has them even
+// Tells if the halves of the playfield have the players' colours. A playfield alone has them even
 // before objects.
 inline ROLLOUTS_HD bool HasScore(const Tia& tia) {
   if (!(tia.ctrlpf & 2)) return false;

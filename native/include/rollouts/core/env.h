@@ -100,7 +100,7 @@ inline constexpr bool kSameType = false;
 template <typename A>
 inline constexpr bool kSameType<A, A> = true;
 
-// Whether low <= value <= high; for CheckState.
+// Tells if low <= value <= high; for CheckState.
 ROLLOUTS_HD constexpr bool IsWithin(std::int64_t value, std::int64_t low, std::int64_t high) {
   return value >= low && value <= high;
 }

@@ -48,7 +48,7 @@ using size_t = decltype(sizeof(0));
 
 namespace rollouts {
 
-// Whether this is compiled as a kernel, for a GPU or for the host in its place: each loop is then
+// Tells if this is compiled as a kernel, for a GPU or for the host in its place: each loop is then
 // run by one thread, and nothing vectorises it.
 #if defined(ROLLOUTS_KERNEL) || defined(__CUDACC_RTC__)
 inline constexpr bool kInKernel = true;

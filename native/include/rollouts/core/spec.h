@@ -94,7 +94,7 @@ struct EnvSpec {
   std::int32_t together = 1;  // most envs that a thread steps faster at once than one by one
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
-  // Whether a reset writes the infos too, as it always does in light environments. Same-step
+  // Tells if a reset writes the infos too, as it always does in light environments. Same-step
   // autoreset then keeps the infos of the new episode separate from those of the last step.
   bool reset_infos = false;
   std::int32_t num_parts = 0;  // 0: the observation has none

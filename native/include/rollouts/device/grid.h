@@ -62,7 +62,7 @@ class Block {
 
   // Returns when all threads have done what comes before.
   __device__ void Wait() const { __syncthreads(); }
-  // Whether `is_so` holds for a thread of the block; waits as Wait does.
+  // Tells if `is_so` holds for a thread of the block; waits as Wait does.
   template <typename IsSo>
   __device__ bool Any(IsSo&& is_so) const {
     return __syncthreads_or(is_so(static_cast<std::int32_t>(threadIdx.x))) != 0;
@@ -161,7 +161,7 @@ class Solo {
   }
 
   __device__ std::int64_t index() const { return index_; }
-  // Whether the thread has a world, and all worlds of the warp are well.
+  // Tells if the thread has a world, and all worlds of the warp are well.
   __device__ bool TakesPart() const { return takes_part_; }
   __device__ bool IsFirst() const { return true; }
   // The thread's place in the warp, in which the threads that take part come first.

@@ -24,7 +24,7 @@ class WorldKernel {
   };
 
  public:
-  // Whether there is a world of this number, and its layout is that of the launch.
+  // Tells if there is a world of this number, and its layout is that of the launch.
   ROLLOUTS_HD static bool Has(const WorldLaunch& launch, std::int64_t env) {
     if (env >= launch.num_envs) return false;
     const WorldLayout<Env> layout(ConfigOf(launch, env), Shape::NumAgents(launch));

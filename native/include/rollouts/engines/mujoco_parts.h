@@ -25,7 +25,7 @@ struct ModelPart {
 std::vector<ModelPart> FindParts(const PhysicsModel& model, const char* option,
                                  const std::string& names);
 
-// Whether one of the parts is computed only by mj_rnePostConstraint.
+// Tells if one of the parts is computed only by mj_rnePostConstraint.
 bool NeedContactForces(const std::vector<ModelPart>& parts);
 
 // The name in mjData of a part's array.

@@ -160,7 +160,7 @@ class Physics {
   // makes all other steps itself: of simulations without lanes, with own model arrays or forces,
   // and those in which something happens that lanes leave to MuJoCo.
   static void StepTogether(std::span<const DueStep> due);
-  // Whether lanes have made the last step.
+  // Tells if lanes have made the last step.
   bool stepped_by_lanes() const;
 
   // The functions below step a simulation as dm_control does: values derived from positions and
@@ -191,7 +191,7 @@ class Physics {
   // Computes what derives from positions and velocities, after Load. Throws as Step.
   void Refresh();
   std::int32_t num_contacts() const;
-  // Whether the joint is limited in this simulation's own model, as in model_view().
+  // Tells if the joint is limited in this simulation's own model, as in model_view().
   bool JointLimited(std::int32_t joint) const;
   // The model's first height field: where its heights begin in hfield_data, the number of its rows,
   // which is also that of its columns, and half of its width in metres. Throws SpecError where
@@ -221,7 +221,7 @@ class Physics {
  private:
   struct Native;
   void ThrowWarnings();
-  // Whether lanes have made the step already; in engines/mujoco_lanes/step.cpp.
+  // Tells if lanes have made the step already; in engines/mujoco_lanes/step.cpp.
   bool FoundDone();
   void BeginAnew();
   std::vector<double> NumbersBesideLanes() const;

@@ -63,7 +63,7 @@ struct PlanarTurn {
   float speed = 0;
 };
 
-// Whether this build has Box2D (ROLLOUTS_BOX2D in native/box2d.cmake). Without it, the constructor
+// Tells if this build has Box2D (ROLLOUTS_BOX2D in native/box2d.cmake). Without it, the constructor
 // of a world throws EngineError.
 bool HasBox2D();
 
@@ -102,8 +102,8 @@ class PlanarWorld {
 
   PlanarMotion Motion(std::int32_t body) const;
   PlanarTurn Turn(std::int32_t hinge) const;
-  // Whether a contact of the body began and none ended since: of several contacts, the first end
-  // counts.
+  // Tells if the body began to touch something, and no contact of it ended since. Of several
+  // contacts, the first that ends makes this false.
   bool Touches(std::int32_t body) const;
   bool HasTouched(std::int32_t body) const;
   // The contacts of the last step, in Box2D's order; valid until the next step.

@@ -37,7 +37,7 @@ ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read);
 std::shared_ptr<const Model> ReadVariant(const std::shared_ptr<const Model>& of, const ModelSizes& sizes,
                                          const FieldReader& read);
 
-// Whether steps write a sensor's numbers; the numbers of other sensors keep their values.
+// Tells if steps write a sensor's numbers; the numbers of other sensors keep their values.
 bool CoversSensor(const Model& model, std::int32_t sensor);
 
 // One simulation: its state, which a step changes, and the other arrays that a step writes. They

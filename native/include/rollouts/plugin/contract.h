@@ -27,7 +27,7 @@ constexpr std::int32_t ElementOf() {
   return std::is_integral_v<T> && sizeof(T) == 1 ? of(DType::kUint8) : kNoElement;
 }
 
-// Whether there is something to lay out; spec_rules.cpp checks the rest after the compilation.
+// Tells if there is something to lay out; spec_rules.cpp checks the rest after the compilation.
 constexpr bool HasElements(const SpaceSpec& space) {
   return space.ndim >= 0 && space.ndim <= SpaceSpec::kMaxDims && space.size() > 0;
 }

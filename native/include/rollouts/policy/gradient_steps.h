@@ -25,9 +25,9 @@ struct ParamView {
   std::vector<std::int64_t> strides;
 
   std::int64_t num_elements() const;
-  // Whether the elements lie one after the other, in order.
+  // Tells if the elements lie one after the other, in order.
   bool is_dense() const;
-  // Whether the elements are also all of the array.
+  // Tells if the elements are also all of the array.
   bool is_whole(std::int64_t source_size) const;
 };
 

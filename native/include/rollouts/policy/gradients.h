@@ -41,7 +41,7 @@ struct Sequences {
   // them.
   std::int32_t burn_in = 0;
   const float* initial = nullptr;  // (state_size): the states that an episode begins with
-  // Whether an episode begins with a step of a sequence other than its first.
+  // Tells if an episode begins with a step of a sequence other than its first.
   std::function<bool(std::int64_t sequence, std::int32_t step)> begins;
 };
 
@@ -93,7 +93,7 @@ class Gradients {
 
     std::int64_t tails() const { return offset + std::int64_t{rows} * padded; }
     std::int64_t end() const { return tails() + std::int64_t{rows} * tail * kColumns; }
-    // Whether the sums have the layout of the gradient.
+    // Tells if the sums have the layout of the gradient.
     bool is_plain() const { return tail == 0 && columns == padded; }
   };
   std::int64_t num_sums() const { return num_sums_; }

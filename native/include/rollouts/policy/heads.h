@@ -31,7 +31,7 @@ ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
   return kind == HeadKind::kGaussian || kind == HeadKind::kTanhGaussian ? 2 : 1;
 }
 
-// Whether actions are numbers of discrete choices, and not of a Box.
+// Tells if actions are numbers of discrete choices, and not of a Box.
 ROLLOUTS_HD constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
 
 // The episode and step of each column, which count its noise.

@@ -40,7 +40,7 @@ struct Kernels {
                const float* gradients, float* means, float* squares);
   // Moves `to` towards `from`: a share of 1 - `share` of `to` stays.
   void (*move)(std::int64_t size, const float* from, float share, float* to);
-  // Whether no value is nan or infinite.
+  // Tells if no value is nan or infinite.
   bool (*is_finite)(std::int64_t size, const float* values);
   // The sum of squares in double, over 16 lanes and then over these, in a fixed order.
   double (*sum_squares)(std::int64_t size, const float* values);

@@ -139,7 +139,7 @@ class EnvBatch {
   // Null where there are no such statistics. A caller that changes them calls RefreshStatistics.
   virtual RunningMoments* Statistics(StatisticsOf /*of*/) { return nullptr; }
   virtual void RefreshStatistics() {}
-  // Whether batches are counted into the statistics.
+  // Tells if batches are counted into the statistics.
   virtual bool updates_statistics() const { return false; }
   virtual void UpdateStatistics(bool /*updates*/) {}
 

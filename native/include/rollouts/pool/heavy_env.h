@@ -102,7 +102,7 @@ class HeavyEnv {
   virtual ModelArray ReadModel(const std::string& field, bool of_file) const = 0;
   virtual std::vector<std::string> ModelFields() const = 0;
   virtual EngineChoice engine() const = 0;
-  // Whether the last step was made by HeavyType::step_ahead.
+  // Tells if the last step was made by HeavyType::step_ahead.
   virtual bool stepped_ahead() const = 0;
 };
 

@@ -120,7 +120,7 @@ class Scheduler {
   void RunShared(const SharedTask& task, std::int32_t participant, EnvRange envs);
   std::int32_t ChunkSize(std::int32_t sent) const;
   bool IsCheap(std::int64_t count) const;
-  // Whether the caller steps a synchronous round of `count` alone, as one chunk.
+  // Tells if the caller steps a synchronous round of `count` alone, as one chunk.
   bool RunsInline(std::int64_t count) const;
   // Synchronous: the caller is participant 0; asynchronous: it has the last number.
   std::int32_t CallerParticipant() const { return synchronous_ ? 0 : num_threads_; }

@@ -77,7 +77,7 @@ class Episodes {
   // The number of items of each table that are lost by a cut after which `end` is the last row.
   void CountCutAway(std::int64_t stream, std::int64_t end, std::span<std::int64_t> counts) const;
 
-  // Whether priorities by step were ever set; from then on they are set for each row.
+  // Tells if priorities by step were ever set; from then on they are set for each row.
   bool has_priorities() const { return has_priorities_; }
   void SetPriority(std::int64_t stream, std::int64_t row, double priority);
 

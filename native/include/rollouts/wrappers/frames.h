@@ -18,7 +18,7 @@ namespace rollouts {
 // for different environments.
 class Frames {
  public:
-  // Whether these wrappers change what an observation consists of.
+  // Tells if these wrappers change what an observation consists of.
   static bool Needed(const Wrappers& wrappers) {
     return wrappers.time_aware || wrappers.frame_stack > 0;
   }

@@ -68,7 +68,7 @@ class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
   class Rows;
 
   bool ChangesActions() const { return wrappers_.clip_action || wrappers_.rescale_action; }
-  // Whether batches are counted.
+  // Tells if batches are counted.
   bool Counts() const { return normalizer_.any() && updates_; }
 
   // Returns the action rows that environments get.

@@ -29,7 +29,7 @@ struct Island {
 
   // Assigns places; false where a block does not have enough.
   bool FindPlaces();
-  // Whether both islands have the same structure, so that they can be solved at once.
+  // Tells if both islands have the same structure, so that they can be solved at once.
   bool IsLike(const Island& other) const;
   void Put(IslandBlock& block, std::int32_t lane) const;
   void Take(const IslandBlock& block, std::int32_t lane) const;

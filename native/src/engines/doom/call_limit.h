@@ -20,7 +20,7 @@ class CallLimit {
   CallLimit(const CallLimit&) = delete;
   CallLimit& operator=(const CallLimit&) = delete;
 
-  // Whether the time was over, so that the game was ended.
+  // Tells if the time was over, so that the game was ended.
   bool expired() const;
 
  private:

@@ -35,7 +35,7 @@ alignas(std::max_align_t) std::array<std::byte, 4 << 20> no_shared_state;
 // once.
 std::mutex starting;
 
-// Whether effects of sound, such as reverberation, end games: OpenAL 1.19 does so by an assertion
+// Tells if effects of sound, such as reverberation, end games: OpenAL 1.19 does so by an assertion
 // where it was built with assertions. In other versions the effects are heard.
 std::atomic<bool> effects_fail{false};
 constexpr const char* kNoEffects = "+snd_efx 0";

@@ -49,7 +49,7 @@ class LanesComparer {
   // The reason why lanes do not cover the model; empty where they do.
   const std::string& why_not() const { return read_.why_not; }
 
-  // Whether lanes write each number of sensordata; the numbers of other sensors stay unchanged.
+  // Tells if lanes write each number of sensordata; the numbers of other sensors stay unchanged.
   std::vector<bool> SensedNumbers() const;
 
   // Names and sizes of arrays: those of an evaluation, and those that a step changes. Of the

@@ -50,7 +50,7 @@ const void* ReadEntry(const mjModel* model, std::string_view name) {
   return &Place<std::uint8_t>{found->second->offset}.In(model);
 }
 
-// Whether MuJoCo and lanes treat forces of tendon limits on bodies differently: its later releases
+// Tells if MuJoCo and lanes treat forces of tendon limits on bodies differently: its later releases
 // count them into cfrc_ext, and 4.0 is the first that lanes were compared with.
 bool LimitsTendonsOtherwise(const mjModel* model) {
   constexpr int kFirstCompared = 4'000'000;

@@ -170,7 +170,7 @@ void Physics::BeginAnew() {
   native_->row.model = native_->own_lanes.get();
 }
 
-// Whether the requested step was made already.
+// Tells if the requested step was made already.
 bool Physics::FoundDone() {
   native_->by_lanes = native_->done;
   native_->done = false;

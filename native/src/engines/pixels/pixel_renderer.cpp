@@ -19,7 +19,7 @@ namespace {
 // The id of the process that has used OpenGL; 0: none has.
 std::atomic<pid_t> drawing_process{0};
 
-// Whether this is a child that has inherited contexts: it must not use them, nor can it make
+// Tells if this is a child that has inherited contexts: it must not use them, nor can it make
 // others.
 bool WasForked() {
   pid_t none = 0;

@@ -8,7 +8,7 @@
 namespace rollouts {
 namespace {
 
-// Whether two rows differ, without a branch per word.
+// Tells if two rows differ, without a branch per word.
 bool Differ(const std::uint8_t* a, const std::uint8_t* b, std::size_t size) {
   std::uint64_t difference = 0;
   std::size_t i = 0;

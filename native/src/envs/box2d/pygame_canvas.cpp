@@ -191,8 +191,8 @@ ROLLOUTS_CLONES void RoundAll(const std::int32_t* left, const std::int32_t* righ
   }
 }
 
-// Whether a polygon of at most four corners covers all of the picture and some pixels around it, so
-// that rounding does not show.
+// Tells if a polygon of at most four corners covers all of the picture and some pixels around it,
+// so that rounding does not show.
 bool HidesAll(std::span<const Pixel> corners) {
   constexpr std::int64_t kAround = 8;
   bool has_left = false;

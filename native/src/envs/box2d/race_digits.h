@@ -15,7 +15,7 @@ class Digits {
   // Makes four characters or more, without decimals.
   explicit Digits(double score);
 
-  // Whether a row differs from the one above it.
+  // Tells if a row differs from the one above it.
   static bool Changes(std::int32_t y);
 
   void PaintRow(std::int32_t y, PixelRow& row) const;

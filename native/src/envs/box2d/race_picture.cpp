@@ -273,7 +273,7 @@ class Sheet {
       if (y >= bar.top && y <= bar.bottom) row.Fill(bar.left, bar.right, bar.color);
     }
   }
-  // Whether a row of the panel differs from the one above it.
+  // Tells if a row of the panel differs from the one above it.
   static bool Changes(const std::vector<Bar>& bars, std::int32_t y) {
     return Digits::Changes(y) || std::ranges::any_of(bars, [&](const Bar& bar) {
              return y == bar.top || y - 1 == bar.bottom;

@@ -112,7 +112,7 @@ bool EndsMeet(const std::vector<Step>& lap) {
   return std::sqrt(across_x * across_x + across_y * across_y) <= kDetailStep;
 }
 
-// Whether each tile has a kerb: the tiles of hard turns have, and some before them.
+// Tells if each tile has a kerb: the tiles of hard turns have, and some before them.
 std::vector<std::uint8_t> Kerbs(const std::vector<Step>& lap) {
   const auto n = static_cast<std::int32_t>(lap.size());
   std::vector<std::uint8_t> kerbs(n);

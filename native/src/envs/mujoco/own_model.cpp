@@ -31,7 +31,7 @@ std::int32_t Count(const std::vector<ModelPart>& parts) {
 // The cost of a substep, as measured for models of 2 to 23 velocities: 1 to 2 us for each of them.
 std::int32_t SubstepNs(const PhysicsModel& model) { return 1'000 + 1'500 * model.view().nv; }
 
-// Whether contact forces are needed: they are computed only then, as they cost a pass over all
+// Tells if contact forces are needed: they are computed only then, as they cost a pass over all
 // bodies.
 bool WantsContactForces(const PhysicsModel& model, const OwnModel::Config& config) {
   return NeedContactForces(FindParts(model, "observation", config.observation)) ||

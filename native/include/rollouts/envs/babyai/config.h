@@ -55,7 +55,7 @@ ROLLOUTS_HD constexpr std::int32_t MaxSteps(const BabyAIConfig& config) {
   }
 }
 
-// Whether the rooms of a level may have any size.
+// Tells if the rooms of a level may have any size.
 ROLLOUTS_HD constexpr bool HasRoomSize(Level level) {
   switch (level) {
     case Level::kGoToRedBallGrey: case Level::kGoToRedBall: case Level::kGoToObj:

@@ -64,7 +64,7 @@ inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room
   return true;
 }
 
-// Whether the agent can reach everything through doors, including locked ones, and around all
+// Tells if the agent can reach everything through doors, including locked ones, and around all
 // objects.
 inline ROLLOUTS_NOINLINE bool AllReachable(const Grid& grid) {
   static_assert(minigrid::kMaxSide <= 32);
@@ -183,8 +183,8 @@ inline ROLLOUTS_NOINLINE bool DrawSentence(Drawing& drawing) {
   return true;
 }
 
-// Whether an instruction makes sense: objects that are to be put somewhere are not there yet, and
-// keys that open doors are left alone where objects may be in the way.
+// Tells if an instruction makes sense: no object is to be put where it is already, and keys that
+// open doors are not to be moved where objects may be in the way.
 inline ROLLOUTS_NOINLINE bool IsSensible(const Drawing& drawing, const Instruction& part) {
   const Grid& grid = drawing.grid;
   const Rooms& rooms = drawing.rooms;

@@ -58,7 +58,7 @@ ROLLOUTS_HD inline bool HasPart(const Task& task, std::int32_t part) {
   return (side == 0 || task.order != kOne) && (part % 2 == 0 || task.both[side]);
 }
 
-// Whether an object at a cell fits a description.
+// Tells if an object at a cell fits a description.
 inline ROLLOUTS_NOINLINE bool Fits(const Grid& grid, const Rooms& rooms, const Description& meant,
                                    std::int32_t at) {
   const Cell cell = grid.cells[at];

@@ -57,7 +57,7 @@ ROLLOUTS_HD constexpr bool IsEmpty(Cell cell) { return TypeOf(cell) == kNothing;
 ROLLOUTS_HD constexpr bool IsOpenDoor(Cell cell) {
   return TypeOf(cell) == kDoor && StateOf(cell) == kOpen;
 }
-// Whether the agent may stand on the cell.
+// Tells if the agent may stand on the cell.
 ROLLOUTS_HD constexpr bool CanOverlap(Cell cell) {
   const std::uint32_t type = TypeOf(cell);
   return type == kNothing || type == kGoalType || type == kLavaType || IsOpenDoor(cell);
@@ -65,7 +65,7 @@ ROLLOUTS_HD constexpr bool CanOverlap(Cell cell) {
 ROLLOUTS_HD constexpr bool CanPickUp(Cell cell) {
   return TypeOf(cell) >= kKey && TypeOf(cell) <= kBox;
 }
-// Whether the cell hides the cells behind it.
+// Tells if the cell hides the cells behind it.
 ROLLOUTS_HD constexpr bool IsOpaque(Cell cell) {
   return TypeOf(cell) == kWallType || (TypeOf(cell) == kDoor && StateOf(cell) != kOpen);
 }

@@ -24,7 +24,7 @@ struct ShownConfig {
   std::int32_t max_steps = 0;  // steps after which an episode is truncated, by which success is rewarded; 0: as minigrid does for a level of this size
 };
 
-// Whether observations are pixels, which only a CPU's pool draws.
+// Tells if observations are pixels, which only a CPU's pool draws.
 ROLLOUTS_HD constexpr bool IsPicture(const ShownConfig& config) {
   return config.observation == kRgb || config.observation == kRgbPartial;
 }
@@ -95,7 +95,7 @@ struct MiniGridConfig {
   std::int32_t num_rooms_visited = 25;  // rooms to pass, by which max_steps is counted
 };
 
-// Whether a level is a square of `size`.
+// Tells if a level is a square of `size`.
 ROLLOUTS_HD constexpr bool HasSize(Level level) {
   switch (level) {
     case Level::kEmpty: case Level::kDoorKey: case Level::kCrossing: case Level::kLavaGap:

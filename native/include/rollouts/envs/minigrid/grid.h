@@ -33,7 +33,7 @@ struct Grid {
   ROLLOUTS_HD Cell At(std::int32_t i, std::int32_t j) const { return cells[Index(i, j)]; }
   ROLLOUTS_HD std::int32_t Front() const { return Index(x + StepX(dir), y + StepY(dir)); }
 
-  // Whether a cell has neighbours on all sides. In every grid the agent stands only on such cells,
+  // Tells if a cell has neighbours on all sides. In every grid the agent stands only on such cells,
   // so that there is a cell in front of it.
   ROLLOUTS_HD bool IsInner(std::int32_t i, std::int32_t j) const {
     return i > 0 && j > 0 && i < width - 1 && j < height - 1;

@@ -74,7 +74,7 @@ struct MiniGridOf {
   }
 
  private:
-  // Whether the items are valid for the level's steps: cells, and balls where they are obstacles.
+  // Tells if the items are valid for the level's steps: cells, and balls where they are obstacles.
   ROLLOUTS_HD static bool AreItems(Level level, const State& grid) {
     // the first item is an object, which is only compared
     const bool object = level == Level::kFetch || level == Level::kPutNear;

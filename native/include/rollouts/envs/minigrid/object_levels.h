@@ -9,7 +9,7 @@
 
 namespace rollouts::minigrid {
 
-// Whether the agent is next to a cell, not diagonally.
+// Tells if the agent is next to a cell, not diagonally.
 inline ROLLOUTS_NOINLINE bool IsBeside(const Grid& grid, std::int32_t cell) {
   const std::int32_t dx = grid.x - cell % grid.width, dy = grid.y - cell / grid.width;
   return dx * dx + dy * dy == 1;

@@ -132,7 +132,7 @@ inline ROLLOUTS_NOINLINE bool PlaceAgentInRoom(Grid& grid, const Rooms& rooms, s
   return false;
 }
 
-// Whether all rooms are connected, by doors of any kind.
+// Tells if all rooms are connected, by doors of any kind.
 inline ROLLOUTS_NOINLINE bool AllConnected(const Rooms& rooms, std::int32_t start) {
   std::uint32_t reached = 1u << start;
   for (std::uint32_t before = 0; before != reached;) {

@@ -8,7 +8,7 @@
 
 namespace rollouts::minigrid {
 
-// Whether a cell is one that grids are made of, and that observations and pictures can show.
+// Tells if a cell is one that grids are made of, and that observations and pictures can show.
 ROLLOUTS_HD inline bool IsCell(Cell cell) {
   const std::uint32_t type = TypeOf(cell);
   const bool known = type == kNothing || type == kWallType || (type >= kDoor && type <= kLavaType);

@@ -27,7 +27,7 @@ inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std:
   }
 }
 
-// Whether the area is in the grid, and apart from all rooms but the last.
+// Tells if the area is in the grid, and apart from all rooms but the last.
 inline ROLLOUTS_NOINLINE bool Fits(const Area& area, const MiniGridConfig& config,
                                    const EnteredRoom* rooms, std::int32_t count) {
   if (area.x < 0 || area.y < 0) return false;

@@ -173,7 +173,7 @@ struct MpeWorldComm {
     w.agents.forests[i] = inside;
   }
 
-  // Whether one agent sees another: both are outside, or in the same forest. The leader sees
+  // Tells if one agent sees another: both are outside, or in the same forest. The leader sees
   // everybody.
   ROLLOUTS_HD static bool Sees(const Ref& w, std::int32_t i, std::int32_t other) {
     const std::uint32_t own = w.agents.forests[i], others = w.agents.forests[other];

@@ -87,7 +87,7 @@ ROLLOUTS_HD void CopyPair(const Number* from, double* to) {
   to[1] = from[1];
 }
 
-// Whether low < value < high.
+// Tells if low < value < high.
 ROLLOUTS_HD inline bool Inside(double value, double low, double high) { return low < value && value < high; }
 
 }  // namespace rollouts::mujoco

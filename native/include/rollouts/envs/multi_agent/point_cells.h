@@ -41,7 +41,7 @@ class PointCells {
     return side * 0.7f * Sqrt(static_cast<float>(k) / static_cast<float>(capacity));
   }
 
-  // Whether the cells within `reach` of a point include every cell.
+  // Tells if the cells within `reach` of a point include every cell.
   ROLLOUTS_HD bool AreAll(float px, float py, float reach) const {
     const std::int32_t last = per_side - 1;
     return !(reach < static_cast<float>(kInfinity)) ||

@@ -17,7 +17,7 @@ struct TagNeighbors {
   using Ref = WorldRef<Tag>;
   using Config = typename Tag::Config;
 
-  // Whether agents are sorted into cells; else each is compared with all others.
+  // Tells if agents are sorted into cells; else each is compared with all others.
   ROLLOUTS_HD static bool AreInCells(const Config& config) {
     const std::int32_t n = config.num_taggers + config.num_runners;
     return !config.use_full_observation && n >= kFewestInCells &&

@@ -84,7 +84,7 @@ struct Blackjack {
   }
 
  private:
-  // Whether a hand is possible: two cards at least, and a card that exceeds 21 is the last.
+  // Tells if a hand is possible: two cards at least, and a card that exceeds 21 is the last.
   ROLLOUTS_HD static bool IsHand(std::int32_t total, std::int32_t has_ace, std::int32_t cards) {
     return IsWithin(total, 2, 31) && IsWithin(has_ace, 0, 1) && IsWithin(cards, 2, 22);
   }

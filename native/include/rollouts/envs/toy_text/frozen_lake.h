@@ -143,7 +143,7 @@ struct FrozenLakeOn {
     return (1.0 - config.success_rate) / 2.0;
   }
 
-  // Whether the state's cell is one of `cells`. Shifts of 64 bits and tests of one bit would not
+  // Tells if the state's cell is one of `cells`. Shifts of 64 bits and tests of one bit would not
   // vectorise, so the bit of the cell becomes the sign of a half.
   ROLLOUTS_HD static bool Has(std::uint64_t cells, const State& state) {
     const std::int32_t cell = state.row * kSize + Col(state);

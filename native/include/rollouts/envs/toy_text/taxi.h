@@ -136,7 +136,7 @@ struct Taxi {
     }
   }
 
-  // Whether the taxi can leave its cell in a direction.
+  // Tells if the taxi can leave its cell in a direction.
   ROLLOUTS_HD static bool IsOpen(const State& state, std::int32_t direction) {
     // bit `cell`: no wall between that cell and the next one east; five bits a row, last row first
     constexpr std::uint32_t kOpenEast = 0b01010'01010'01111'01101'01101;
