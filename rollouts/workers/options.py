@@ -94,8 +94,8 @@ class FaultPolicy:
         this, either in a row without a completed fragment or within restart_window_s.
       restart_window_s: Seconds after which a failure no longer counts.
       start_timeout_s: Seconds a worker may take to start before that is a failure.
-      hang_timeout_s: Seconds one fragment may take before its worker is killed as hung; None
-        waits for ever.
+      hang_timeout_s: Seconds one fragment may take, with the way of its arrays from another node,
+        before its worker is killed as hung; None waits for ever.
     """
 
     max_restarts: int = 3

@@ -50,6 +50,7 @@ class WorkerInfo:
     pid: int
     host: str
     policies: tuple[str, ...]
+    node_id: str | None = None  # Ray's
 
 
 class RolloutWorker:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from rollouts.errors import ProtocolError
-from rollouts.learner.fragment import FragmentHandle
+from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.fleet_thread import ABANDONED_TIMEOUT_S, FleetThread
 from rollouts.workers.on_ray.bundles import Bundles
@@ -107,6 +107,16 @@ class RayRunner(FleetThread):
             self._close_ray()
             raise
 
+    def get(self, num_fragments: int, timeout_s: float | None) -> list[Fragment]:
+        """See `FleetThread.get`; from then on arrays come here as soon as they are made."""
+        self._session.destination.takes_here = True
+        return super().get(num_fragments, timeout_s)
+
+    def get_pending(self, num_fragments: int, timeout_s: float | None) -> list[FragmentHandle]:
+        """See `FleetThread.get_pending`."""
+        self._session.destination.takes_here = False
+        return super().get_pending(num_fragments, timeout_s)
+
     def published(self) -> None:
         """Notes that there are new weights, and offers them to the inference server."""
         if self._server is not None and self._store.latest is not None:
@@ -123,6 +133,7 @@ class RayRunner(FleetThread):
     ) -> list[FragmentHandle]:
         """See `RolloutCoordinator.hand_over`: hands over one fragment, whatever `num_fragments`."""
         check_learner(learner, self._tensor_transport)
+        self._session.destination.takes_here = False
         end = None if timeout_s is None else time.monotonic() + timeout_s
         check_release(learner, timeout_s)
         if end is not None:

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from rollouts.support.ray_private import (
 )
 from rollouts.support.same_release import make_check
 from rollouts.workers.offers import WeightOffer
+from rollouts.workers.on_ray.arrivals import Destination, with_arrays
 from rollouts.workers.on_ray.bundles import Bundles, PlacementGroup
 from rollouts.workers.on_ray.futures import as_future
 from rollouts.workers.on_ray.ray_weights import Sender
@@ -83,6 +85,7 @@ class RaySession:
             other sessions of this process have the CPUs of a Ray that was started for them.
         """
         self._bundles = bundles
+        self.destination = Destination()
         self._group: PlacementGroup | None = None
         self._num_cpus = 0.0  # CPUs that were asked for
         num_cpus = bundles.num_cpus * bundles.count + extra_cpus
@@ -94,6 +97,7 @@ class RaySession:
             check_gpus(bundles, inference_num_gpus)
             self._ray.ask(num_cpus)
             self._num_cpus = num_cpus
+            self.destination.node_id = ray.get_runtime_context().get_node_id()
             if bundles.strategy is not None:
                 self._group = PlacementGroup(bundles)
         except BaseException:
@@ -122,6 +126,7 @@ class RaySession:
             sys_path=own_path(),
             transport=transport,
             has_transport=not (transport is None and weights_transport is None),
+            destination=self.destination,
         )
 
     def place(self, index: int) -> dict[str, Any]:
@@ -151,6 +156,7 @@ class WorkerLauncher:
       sys_path: The path of the driver's process.
       transport: Ray's name of the transport of tensors to a learner; None: the object store.
       has_transport: Whether the actor sends or receives tensors by a direct transport.
+      destination: Place where the fragments' arrays are taken.
     """
 
     options: Mapping[str, Any]
@@ -159,6 +165,7 @@ class WorkerLauncher:
     sys_path: Sequence[str]
     transport: str | None
     has_transport: bool
+    destination: Destination
 
     def __call__(self, config: WorkerConfig) -> ActorHandle:
         """Starts a worker; does not wait for it."""
@@ -168,12 +175,13 @@ class WorkerLauncher:
             actor = self._actor_class.options(**place)
             started = actor.remote([*self.sys_path], make_check(), self.recipe, pickled)
             if self.transport is None:
-                return ActorHandle(started)
+                return ActorHandle(started, self.destination)
             return DirectHandle(started, self.transport)
 
     def __getstate__(self) -> dict[str, Any]:
-        # each process makes the class anew
-        return {name: value for name, value in vars(self).items() if name != "_actor_class"}
+        # each process makes the class anew, and brings no arrays to where another takes them
+        kept = {name: value for name, value in vars(self).items() if name != "_actor_class"}
+        return kept | {"destination": Destination()}
 
     @functools.cached_property
     def _actor_class(self) -> Any:
@@ -205,6 +213,7 @@ class RemotePayload:
           worker: The actor that has them, if they are tensors that did not leave it.
         """
         self.ref, self._worker = ref, worker
+        self._brought: Future[Payload] | None = None
         # this process is no end of a direct transport, and takes tensors through the object store
         self._options = {} if worker is None else BY_OBJECT_STORE
 
@@ -221,13 +230,20 @@ class RemotePayload:
             return False
         return True
 
+    def bring(self) -> Future[Payload]:
+        """Begins to bring the arrays to this process; must be called in `connected`."""
+        self._brought = self.ref.future()
+        return self._brought
+
     def __call__(self, timeout_s: float) -> Payload:
         """Fetches the arrays; see `FragmentHandle.fetch`."""
         check_connected()
         try:
+            if self._brought is not None:
+                return self._brought.result(timeout_s)
             limit_s = max(_MIN_FETCH_S, timeout_s)
             payload: Payload = ray.get(self.ref, timeout=limit_s, **self._options)
-        except ray.exceptions.GetTimeoutError:
+        except (ray.exceptions.GetTimeoutError, FutureTimeoutError):
             raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
         except ray.exceptions.RayError as error:
             raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
@@ -237,8 +253,9 @@ class RemotePayload:
 class ActorHandle:
     """The driver's end of one worker. No method blocks."""
 
-    def __init__(self, actor: Any) -> None:
-        self._actor = actor
+    def __init__(self, actor: Any, destination: Destination | None = None) -> None:
+        self._actor, self._destination = actor, destination or Destination()
+        self._node_id: str | None = None
         self._weights = Sender(actor)
         self._offered = 0  # the version that the actor was offered last
         # the driver reads the first return value and never pulls the others. The method is made
@@ -249,7 +266,7 @@ class ActorHandle:
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
         with connected():
-            return as_future(self._actor.start.remote(), convert=as_started)
+            return as_future(self._actor.start.remote(), convert=self._started)
 
     def collect(
         self, offer: WeightOffer, num_fragments: int
@@ -262,7 +279,16 @@ class ActorHandle:
             else:
                 collect = self._several(num_fragments)
                 answers, *arrays = collect.remote(num_fragments, *news)
-            return answers.future(), [RemotePayload(each) for each in arrays]
+            payloads = [RemotePayload(each) for each in arrays]
+            if not self._destination.is_apart(self._node_id):
+                return answers.future(), payloads
+            return with_arrays(answers.future(), [each.bring() for each in payloads]), payloads
+
+    def _started(self, answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
+        started = as_started(answer)
+        if isinstance(started, WorkerInfo):
+            self._node_id = started.node_id
+        return started
 
     def _several(self, num_fragments: int) -> Any:
         """Returns the method for so many fragments, each a return value of its own."""
@@ -341,12 +367,17 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
             if self._refusal is not None:
                 return self._refusal
 
+            import dataclasses
+
+            import ray
+
             from rollouts.workers.worker import build_worker
             from rollouts.workers.worker_failure import guarded
 
             def start() -> Any:
                 self._worker = build_worker(self._recipe, self._config)
-                return self._worker.describe()
+                node_id = ray.get_runtime_context().get_node_id()
+                return dataclasses.replace(self._worker.describe(), node_id=node_id)
 
             return guarded(start)
 

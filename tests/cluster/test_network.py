@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes with networks of their own, joined by slow links: see network.py.
+
+One node's link is slow, one has the clock of two minutes ago, one has another release of this
+library, and one is cut off for a while and loses its power later.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from network import Network, Node
+from processes import HANG_S, environ_with_path
+from small_cluster import NUM_ATTEMPTS, QUICK_HEALTH_CHECKS
+
+import rollouts
+
+pytest.importorskip("ray")
+
+pytestmark = pytest.mark.system
+
+PORT = 6379
+CLOCK_OFFSET_S = -120
+# clock_gettime and its kin with an offset, for all processes of a node
+CLOCK = """
+#define _GNU_SOURCE
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+int clock_gettime(clockid_t clock, struct timespec* now) {
+  const long failed = syscall(SYS_clock_gettime, clock, now);
+  if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += OFFSET;
+  return (int)failed;
+}
+
+int gettimeofday(struct timeval* now, void* zone) {
+  struct timespec precise;
+  (void)zone;
+  clock_gettime(CLOCK_REALTIME, &precise);
+  now->tv_sec = precise.tv_sec;
+  now->tv_usec = precise.tv_nsec / 1000;
+  return 0;
+}
+
+time_t time(time_t* now) {
+  struct timespec precise;
+  clock_gettime(CLOCK_REALTIME, &precise);
+  if (now) *now = precise.tv_sec;
+  return precise.tv_sec;
+}
+"""
+
+DRIVER = """
+import json, sys
+from counter_world import CounterCollector, StepChecker, assert_balanced
+from counter_world import make_policy, wait_until, weights
+from rollouts import RolloutCoordinator
+from rollouts.errors import RolloutsError
+from rollouts.workers import CollectOptions, FaultPolicy, Placement
+
+def start(**kwargs):
+    settings = {"num_envs_per_worker": 3, "rollout_length": 8} | kwargs
+    return RolloutCoordinator("Counter", make_policy, ray_address=sys.argv[1],
+                              collect=CollectOptions(make_collector=CounterCollector), **settings)
+
+def ask(question):
+    print(question, flush=True)
+    return input()
+"""
+
+SLOW = (
+    DRIVER
+    + """
+checker = StepChecker()
+# 3 * 8 * 4096 * 4 bytes = 393 kB a fragment: 0.8 s over the slow link, 0.03 s over the others
+with start(num_workers=3, placement=Placement(strategy="SPREAD"),
+           env_options={"pad": 4096, "sleep_s": 0.001}) as coordinator:
+    coordinator.publish_weights(weights())
+    by_worker = [0, 0, 0]
+    while min(by_worker) < 4:
+        for fragment in coordinator.get_fragments(1, 300):
+            checker.add(fragment)
+            by_worker[fragment.worker_id] += 1
+            coordinator.publish_weights(weights())
+    stats = coordinator.stats()
+assert_balanced(stats)
+assert stats["env_steps"]["delivered"] == checker.num_steps
+print(json.dumps({"by_worker": sorted(by_worker), "failures": stats["failures"],
+                  "missing": checker.num_missing}))
+"""
+)
+
+CUT = (
+    DRIVER
+    + """
+checker = StepChecker()
+
+def take(until):
+    while not until():
+        checker.add(*coordinator.get_fragments(1, 300))
+        coordinator.publish_weights(weights())
+
+with start(num_workers=2, placement=Placement(node_labels={"zone": "b"}),
+           faults=FaultPolicy(max_restarts=10**6, start_timeout_s=300.0),
+           env_options={"pad": 4096, "sleep_s": 0.001}) as coordinator:
+    lives = lambda: {w["worker_id"]: w["incarnation"] for w in coordinator.stats()["workers"]
+                     if w["state"] == "running"}
+    coordinator.publish_weights(weights())
+    take(lambda: len(lives()) == 2)
+    before = lives()
+    ask("cut")
+    # workers of both nodes are one each; that of the lost node comes back on the other
+    take(lambda: len(lives()) == 2 and lives() != before)
+    ask("heal")
+    goal = checker.num_fragments + 50
+    take(lambda: checker.num_fragments >= goal)
+    stats = coordinator.stats()
+assert_balanced(stats)
+assert stats["env_steps"]["delivered"] == checker.num_steps
+assert checker.num_missing <= stats["fragments"]["discarded"].get("lost", 0)
+print(json.dumps({"failures": stats["failures"], "restarts": stats["restarts"]}))
+"""
+)
+
+AHEAD = (
+    DRIVER
+    + """
+with start(num_workers=1, placement=Placement(node_labels={"zone": "a"}),
+           env_options={"pad": 4096}) as coordinator:
+    coordinator.publish_weights(weights())
+    # calls after this one are made for a learner that takes arrays in this process
+    fragments = coordinator.get_fragments(1, 300) + coordinator.get_fragments(2, 300)
+    wait_until(lambda: coordinator.stats()["queue_depth"] == 2)
+    ask("queued")
+print(json.dumps(sum(fragment.nbytes for fragment in fragments) // 3))
+"""
+)
+
+OTHER_RELEASE = (
+    DRIVER
+    + """
+try:
+    with start(num_workers=1, placement=Placement(node_labels={"zone": "other"})) as coordinator:
+        coordinator.publish_weights(weights())
+        coordinator.get_fragments(1, 300)
+except RolloutsError as error:
+    print(json.dumps(str(error)))
+"""
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Ray on the nodes of a network; the driver runs on the first node.
+
+    Attributes:
+      network: The network.
+      environ: Environment variables of a driver.
+      folder: Temporary folder of Ray.
+    """
+
+    network: Network
+    environ: dict[str, str]
+    folder: Path
+
+    @property
+    def address(self) -> str:
+        """Address of the cluster's head."""
+        return f"{self.network.nodes[0].address}:{PORT}"
+
+    def start_node(self, node: Node, *options: str, **variables: str) -> None:
+        """Starts Ray on a node, as an administrator does, and again where the node was too slow."""
+        if node is self.network.nodes[0]:
+            where = ["--head", f"--port={PORT}", "--include-dashboard=false"]
+            where.append(f"--temp-dir={self.folder}")
+        else:
+            where = [f"--address={self.address}"]
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, *options]
+        ray += [f"--node-ip-address={node.address}", f"--object-store-memory={100 << 20}"]
+        environ = self.environ | variables
+        for _ in range(NUM_ATTEMPTS):
+            starting = node.popen(ray, environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            said, _ = starting.communicate(timeout=HANG_S)
+            if starting.returncode == 0 or "timed out during startup" not in said:
+                break
+            node.power_off()
+        assert starting.returncode == 0, said
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Starts a Python program on the head's node."""
+        pipe, head = subprocess.PIPE, self.network.nodes[0]
+        command = (sys.executable, *command)
+        return head.popen(command, self.environ, stdin=pipe, stdout=pipe, stderr=pipe)
+
+    def result_of(self, script: str, **answers: Callable[[], None]) -> Any:
+        """Runs a driver to its end, and does what its lines ask for.
+
+        Returns:
+          The value of the JSON in its last line.
+        """
+        driver = self.start("-c", script, self.address)
+        assert driver.stdin is not None and driver.stdout is not None
+        line = ""
+        for line in driver.stdout:
+            if (answer := answers.get(line.strip())) is not None:
+                answer()
+                driver.stdin.write("\n")
+                driver.stdin.flush()
+        _, errors = driver.communicate(timeout=HANG_S)
+        assert driver.returncode == 0, line + errors
+        return json.loads(line)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A head, a node of zone a, and two of zone b: one has a wrong clock, the other a slow link."""
+    if (reason := Network.why_not()) is not None:
+        pytest.skip(reason)
+    # a socket's path must be short
+    folder = Path(tempfile.mkdtemp(prefix="net", dir="/tmp"))
+    environ = {k: v for k, v in environ_with_path().items() if not k.startswith("RAY_")}
+    environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    clock = {"LD_PRELOAD": str(clock_library(tmp_path_factory.mktemp("clock")))}
+    # silence, and not only a refused connection, shall be noticed in some seconds
+    checks = QUICK_HEALTH_CHECKS | {"health_check_timeout_ms": 5000}
+    try:
+        with Network() as network:
+            found = Cluster(network, environ, folder)
+            head = network.add(megabits_per_s=1000, delay_s=0.002)
+            found.start_node(head, "--num-cpus=0", f"--system-config={json.dumps(checks)}")
+            near = network.add(megabits_per_s=100, delay_s=0.005)
+            found.start_node(near, "--num-cpus=1", "--labels=zone=a")
+            wrong = network.add(megabits_per_s=100, delay_s=0.005)
+            found.start_node(wrong, "--num-cpus=2", "--labels=zone=b", **clock)
+            slow = network.add(megabits_per_s=4, delay_s=0.02)
+            found.start_node(slow, "--num-cpus=1", "--labels=zone=b")
+            yield found
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def clock_library(folder: Path) -> Path:
+    """Compiles CLOCK."""
+    source, library = folder / "clock.c", folder / "clock.so"
+    source.write_text(CLOCK)
+    command = ["cc", "-shared", "-fPIC", "-O1", f"-DOFFSET={CLOCK_OFFSET_S}", "-o", library, source]
+    subprocess.run(command, check=True)
+    return library
+
+
+def test_a_slow_link_holds_up_no_other_worker(cluster: Cluster) -> None:
+    result = cluster.result_of(SLOW)
+    slow, *others = result.pop("by_worker")
+    # they have links of 25 times the bandwidth
+    assert slow == 4 and min(others) > slow
+    assert result == {"failures": {}, "missing": 0}
+
+
+def test_queued_arrays_are_here_before_a_learner_asks_for_them(cluster: Cluster) -> None:
+    link, sent = cluster.network.nodes[1].link, list[int]()
+    before = link.num_bytes
+    nbytes = cluster.result_of(AHEAD, queued=lambda: sent.append(link.num_bytes))
+    # 3 fragments were taken, and 2 are queued
+    assert nbytes > 393_000 and sent[0] - before > 5 * nbytes
+
+
+def test_a_node_that_is_cut_off_is_lost_and_its_return_brings_nothing_twice(
+    cluster: Cluster,
+) -> None:
+    link = cluster.network.nodes[-1].link
+
+    def cut() -> None:
+        link.is_cut = True
+
+    def heal() -> None:
+        link.is_cut = False
+
+    result = cluster.result_of(CUT, cut=cut, heal=heal)
+    assert result["failures"].keys() == {"worker_died"}
+    assert result["restarts"] == result["failures"]["worker_died"]
+
+
+def test_a_wrong_clock_and_another_release_are_found_on_their_nodes(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    node = cluster.network.add(megabits_per_s=100, delay_s=0.005)
+    # the same path leads to other files there, as where somebody has updated one machine
+    package = Path(rollouts.__file__).parent
+    shutil.copytree(package, tmp_path / "other", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "other" / "batch.py").open("a") as file:
+        file.write("# of another commit\n")
+    assert node.popen(["mount", "--bind", tmp_path / "other", package]).wait(HANG_S) == 0
+    cluster.start_node(node, "--num-cpus=1", "--labels=zone=other")
+    command = ("-m", "rollouts", "check-cluster", "--address", cluster.address, "--num-nodes", "4")
+    check = cluster.start(*command, "--json", "--timeout-s", "400")
+    said, errors = check.communicate(timeout=HANG_S)
+    assert check.returncode == 1, errors
+    found = {node["address"]: node for node in json.loads(said)["nodes"]}
+    _, near, wrong, *_ = (one.address for one in cluster.network.nodes)
+    assert found[near]["troubles"] == [] and found[near]["first_fragment_s"] > 0
+    (clock,) = found[wrong]["troubles"]
+    assert clock.startswith("its clock is 1") and "s behind that of this process" in clock
+    (release,) = found[node.address]["troubles"]
+    assert str(package) in release and "install the same release" in release
+    # nothing runs there, and the coordinator says why
+    refused = cluster.result_of(OTHER_RELEASE)
+    assert "no worker is left" in refused and "install the same release" in refused
