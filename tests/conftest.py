@@ -63,10 +63,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
     config.pluginmanager.register(TimeLimits())
     # the processes of a run send their reports to the first one, which adds them up
-    if not hasattr(config, "workerinput"):
+    of_first: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if of_first is None:
         config.pluginmanager.register(FirstInternalError())
-        if (adds := durations.plugin()) is not None:
-            config.pluginmanager.register(adds)
+        for plugin in durations.plugins():
+            config.pluginmanager.register(plugin)
+    elif durations.CPU in of_first:
+        config.pluginmanager.register(durations.CpuOfFiles())
 
 
 @pytest.hookimpl(wrapper=True)
