@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -73,14 +74,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Keeps modules and tests, a million objects, out of what the garbage collector goes through.
 
     They live until the process ends, and each `gc.collect()` of a test would visit them all.
     """
+    from first_imports import one_process_imports_first
+
+    shares = hasattr(session.config, "workerinput")
     gc.disable()
     try:
-        return (yield)
+        with one_process_imports_first(durations.BUILD) if shares else nullcontext():
+            return (yield)
     finally:
         gc.enable()
         gc.collect()
