@@ -30,11 +30,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Tianshou compiles with numba for ten seconds in each process what no test here is about.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
-# Environments' processes are forked from a server that has imported what they need and has no
-# threads of Ray or torch. Importing TorchRL would make the start method "spawn", under which each
-# process imports for two seconds.
+# Environments' processes are forked from a server that has imported what they and the modules of
+# tests need, and has no threads of Ray or torch. Importing TorchRL would make the start method
+# "spawn", under which each process imports for two seconds.
 multiprocessing.set_start_method("forkserver")
-multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.envs.hosted"])
+multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.envs.hosted", "pytest", "torch"])
 
 # The same examples in each run, and no time limits, so that a run tells of the code and not of the
 # machine. ROLLOUTS_RANDOM_TESTS=1 looks for new examples.
