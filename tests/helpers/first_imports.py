@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first run of a checkout imports is compiled by one of its processes."""
+"""First imports of a checkout: one of its processes compiles, and the others read its bytecode."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def test_a_step_keeps_the_seconds_of_its_files(tmp_path: Path) -> None:
 def test_a_step_keeps_what_a_file_and_its_children_compute(tmp_path: Path, processes: int) -> None:
     computes = """
 import subprocess, sys
-COMPUTE = "while __import__('time').process_time() < 0.5: pass"
+COMPUTE = "while __import__('time').process_time() < 1: pass"
 def test_a_child(): subprocess.run([sys.executable, "-c", COMPUTE], check=True)
 """
     command = pytest_of(tmp_path, computes, f"-n{processes}")
