@@ -14,7 +14,7 @@ RUN_DIR ?= runs/demo
 # wait for processes of Ray: one more than two cores
 TEST_PROCESSES ?= 3
 CHECK = -m pytest -q -n 2 --dist loadfile -m "not system and not slow and not wheels" $(CHECK_WITHOUT) $(CHECK_TESTS)
-PYTEST := -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+PYTEST = -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 # only these files have tests for `make test-system`: to import all others takes each process 22 s
 SYSTEM_TESTS = $(shell grep -rlE 'mark\.system' tests --include='test_*.py')
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
@@ -80,9 +80,9 @@ check-style: setup
 
 # The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
 # newest Gymnasium what changes with it. mypy, which has one thread, and the download of that Gymnasium
-# go on beside the tests.
+# go on beside the tests. There the contract is checked by one id of each kind of spaces.
 test: test-types test-tests $(NEWEST)/.gymnasium
-	$(TIMED) test newest-gymnasium $(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
+	ROLLOUTS_ONE_OF_EACH_KIND=1 $(TIMED) test newest-gymnasium $(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
 
 test-types: check-style
 	$(TIMED) test mypy $(PY) -m mypy
@@ -94,13 +94,16 @@ test-tests: check-style
 # requirements resolved against the public index, some 300 processes of Ray whose workers, shards and
 # nodes die, scripts that end in each way a process can, another MuJoCo, memory over many pools, SB3's
 # forked environments, users of EnvPool's, RLlib's images, frames beside other renderers', models of the
-# DeepMind suite with other fields, and examples from end to end.
+# DeepMind suite with other fields, and examples from end to end. They wait half of the time.
+test-system: TEST_PROCESSES = 4
 test-system: setup
 	$(TIMED) test-system tests $(PY) $(PYTEST) -m "system and not slow and not wheels" $(SYSTEM_TESTS)
 
-# All of these, those that learn for minutes, and the long forms of others.
+# All of these, those that learn for minutes, and the long forms of others: every id's contract with
+# the newest Gymnasium is one.
 test-all: test
 	$(MAKE) test-system
+	$(MAKE) test-newest-gymnasium
 	$(PY) -m pytest -m slow
 
 test-newest-gymnasium: setup $(NEWEST)/.gymnasium

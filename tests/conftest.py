@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Tianshou compiles with numba for ten seconds in each process what no test here is about.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 
-# Environments' processes are forked from a server that has imported what they need and has no
-# threads of Ray or torch. Importing TorchRL would make the start method "spawn", under which each
-# process imports for two seconds.
+# Environments' processes are forked from a server that has imported what they and the modules of
+# tests need, and has no threads of Ray or torch. Importing TorchRL would make the start method
+# "spawn", under which each process imports for two seconds.
 multiprocessing.set_start_method("forkserver")
-multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.envs.hosted"])
+multiprocessing.set_forkserver_preload(["gymnasium", "rollouts.envs.hosted", "pytest", "torch"])
 
 # The same examples in each run, and no time limits, so that a run tells of the code and not of the
 # machine. ROLLOUTS_RANDOM_TESTS=1 looks for new examples.
@@ -63,21 +64,28 @@ def pytest_configure(config: pytest.Config) -> None:
 
     config.pluginmanager.register(TimeLimits())
     # the processes of a run send their reports to the first one, which adds them up
-    if not hasattr(config, "workerinput"):
+    of_first: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if of_first is None:
         config.pluginmanager.register(FirstInternalError())
-        if (adds := durations.plugin()) is not None:
-            config.pluginmanager.register(adds)
+        for plugin in durations.plugins():
+            config.pluginmanager.register(plugin)
+    elif durations.CPU in of_first:
+        config.pluginmanager.register(durations.CpuOfFiles())
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Keeps modules and tests, a million objects, out of what the garbage collector goes through.
 
     They live until the process ends, and each `gc.collect()` of a test would visit them all.
     """
+    from first_imports import one_process_imports_first
+
+    shares = hasattr(session.config, "workerinput")
     gc.disable()
     try:
-        return (yield)
+        with one_process_imports_first(durations.BUILD) if shares else nullcontext():
+            return (yield)
     finally:
         gc.enable()
         gc.collect()

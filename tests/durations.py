@@ -4,6 +4,7 @@
 `python tests/durations.py` prints each command's total, its steps and its slowest files, as of
 their last runs here. Makefile runs its steps by `python tests/durations.py step SUITE NAME
 COMMAND`, which keeps in build/durations how long they took; pytest adds the seconds of each file.
+CPU seconds, of whatever processes, say more than those of the clock where others use the machine.
 A step in which tests failed is kept, too, and says so; one that was broken off is not.
 """
 
@@ -15,14 +16,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-KEPT = ROOT / "build" / "durations"
+import pytest
+
+BUILD = Path(__file__).resolve().parents[1] / "build"
+KEPT = BUILD / "durations"
 # the file to which pytest writes the seconds of each test file; Makefile's steps set it
 VARIABLE = "ROLLOUTS_DURATIONS"
+# the property of a report, and what asks xdist's processes for it
+CPU = "cpu_s_of_its_file"
 MOST_FILES = 15
 # the exit status of pytest and mypy that went through everything and found errors
 FOUND_ERRORS = 1
@@ -38,6 +45,8 @@ class Step:
     files: dict[str, float] = field(default_factory=dict)
     began: float = 0.0
     failed: bool = False
+    cpu_s: float = 0.0
+    cpu_s_of_files: dict[str, float] = field(default_factory=dict)
 
     def keep(self, kept: Path) -> None:
         kept.mkdir(parents=True, exist_ok=True)
@@ -49,15 +58,58 @@ def run(suite: str, name: str, command: list[str], kept: Path = KEPT) -> int:
     kept.mkdir(parents=True, exist_ok=True)
     files = kept / f"{suite}.{name}.files"
     files.write_text("{}")
-    began, began_at = time.monotonic(), time.time()
+    began, began_at, cpu_before = time.monotonic(), time.time(), _cpu_s_of_the_dead()
     environment = {**os.environ, VARIABLE: str(files)}
     status = subprocess.run(command, env=environment, check=False).returncode
     if status in (0, FOUND_ERRORS):
         seconds = round(time.monotonic() - began, 1)
-        of_files = json.loads(files.read_text())
-        Step(suite, name, seconds, of_files, began_at, failed=status != 0).keep(kept)
+        step = Step(suite, name, seconds, began=began_at, failed=status != 0)
+        step.cpu_s = round(_cpu_s_of_the_dead() - cpu_before, 1)
+        replace(step, **json.loads(files.read_text())).keep(kept)
     files.unlink()
     return status
+
+
+def _cpu_s_of_the_dead() -> float:
+    """CPU seconds of the processes that this one has started and that have ended."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _cpu_s() -> float:
+    """CPU seconds of this process and of all that it has started, such as Ray's."""
+    import psutil
+
+    process = psutil.Process()
+    seconds = sum(process.cpu_times()[:4])
+    for child in process.children(recursive=True):
+        with suppress(psutil.Error):  # it has ended meanwhile
+            seconds += sum(child.cpu_times()[:4])
+    return seconds
+
+
+class CpuOfFiles:
+    """A plugin of pytest: the last report of each file says how much CPU its tests have used."""
+
+    def __init__(self) -> None:
+        self._before: float | None = None
+        self._is_last = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: Any, nextitem: Any) -> Iterator[None]:
+        if self._before is None:
+            self._before = _cpu_s()
+        self._is_last = nextitem is None or nextitem.path != item.path
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: Any) -> Iterator[None]:
+        report = yield
+        if call.when == "teardown" and self._is_last:
+            after = _cpu_s()
+            report.user_properties.append((CPU, max(0.0, after - self._before)))
+            self._before = after
+        return report
 
 
 class Durations:
@@ -65,20 +117,32 @@ class Durations:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._files: Counter[str] = Counter()
+        self._seconds: Counter[str] = Counter()
+        self._cpu_s: Counter[str] = Counter()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[CPU] = True
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self._files[report.nodeid.split("::")[0]] += report.duration
+        file = report.nodeid.split("::")[0]
+        self._seconds[file] += report.duration
+        self._cpu_s[file] += dict(report.user_properties).get(CPU, 0.0)
 
     def pytest_sessionfinish(self) -> None:
-        files = {file: round(seconds, 2) for file, seconds in self._files.most_common()}
-        self._path.write_text(json.dumps(files))
+        found = {"files": self._seconds, "cpu_s_of_files": self._cpu_s}
+        rounded = {
+            name: {file: round(seconds, 2) for file, seconds in of_files.most_common()}
+            for name, of_files in found.items()
+        }
+        self._path.write_text(json.dumps(rounded))
 
 
-def plugin() -> Durations | None:
-    """The plugin where Makefile runs the tests; a run by hand keeps nothing."""
-    path = os.environ.pop(VARIABLE, None)  # a pytest that a test starts is no step
-    return Durations(Path(path)) if path else None
+def plugins() -> list[CpuOfFiles | Durations]:
+    """The plugins where Makefile runs the tests; a run by hand keeps nothing."""
+    if not (path := os.environ.pop(VARIABLE, None)):  # a pytest that a test starts is no step
+        return []
+    return [CpuOfFiles(), Durations(Path(path))]
 
 
 def steps(kept: Path = KEPT) -> list[Step]:
@@ -103,10 +167,16 @@ def table(found: list[Step]) -> str:
         of_suite = [step for step in found if step.suite == suite]
         lines.append(f"make {suite}: {covered(of_suite):.0f} s")
         lines += [
-            f"  {step.seconds:8.1f} s  {step.name}{' (failed)' * step.failed}" for step in of_suite
+            f"  {step.seconds:8.1f} s {step.cpu_s:8.1f} s of CPU  "
+            f"{step.name}{' (failed)' * step.failed}"
+            for step in of_suite
         ]
         files = sum((Counter(step.files) for step in of_suite), Counter())
-        lines += [f"    {took:8.1f} s  {file}" for file, took in files.most_common(MOST_FILES)]
+        cpu_s = sum((Counter(step.cpu_s_of_files) for step in of_suite), Counter())
+        lines += [
+            f"    {files[file]:8.1f} s {used:8.1f} s of CPU  {file}"
+            for file, used in cpu_s.most_common(MOST_FILES)
+        ]
     return "\n".join(lines) or "nothing is kept: run make check, make test or make test-system"
 
 

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import minari
 import pytest
 from recorded_sets import collector_of
+from warm_python import Script, run_script
 
 import rollouts
 from rollouts.datasets import open_set, play_again
@@ -22,6 +22,7 @@ from rollouts.errors import FileError
 PROGRAM = Path(__file__).with_name("record_until_killed.py")
 KINDS = ("minari", "parquet", "hdf5")
 PART_BYTES = 1 << 13
+HANG_S = 300.0
 
 
 def _to(kind: str, folder: Path) -> str:
@@ -42,25 +43,17 @@ def _record_and_kill(kind: str, folder: Path, seed: int) -> Any:
     """Kills a recorder at random, once it has some parts; returns the episodes that it left."""
     folder.mkdir()
     drawn = random.Random(seed)
-    process = subprocess.Popen(
-        [sys.executable, str(PROGRAM), _to(kind, folder), str(seed)],
-        stdout=subprocess.PIPE,
-        env={
-            "MINARI_DATASETS_PATH": str(folder / "minari"),
-            "PYTHONPATH": str(PROGRAM.parent),
-            "PATH": "/usr/bin:/bin",
-        },
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"begun\n"
-    wanted, polls = drawn.randrange(8, 60) * PART_BYTES, drawn.randrange(0, 4000)
-    while _num_bytes(kind, folder) < wanted:
-        assert process.poll() is None
-    # some more work, which ends anywhere in the writing of the next part
-    for _ in range(polls):
-        process.poll()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    environment = {**os.environ, "MINARI_DATASETS_PATH": str(folder / "minari")}
+    with Script(PROGRAM, _to(kind, folder), seed, env=environment) as recorder:
+        assert recorder.stdout.readline() == "begun\n"
+        wanted, polls = drawn.randrange(8, 60) * PART_BYTES, drawn.randrange(0, 4000)
+        while _num_bytes(kind, folder) < wanted:
+            assert recorder.poll() is None
+        # some more work, which ends anywhere in the writing of the next part
+        for _ in range(polls):
+            recorder.poll()
+        recorder.kill()
+        assert recorder.wait() == -signal.SIGKILL
     return list(open_set(_to(kind, folder)))
 
 
@@ -132,8 +125,9 @@ def test_a_full_disk_leaves_whole_episodes(
 ) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     to = _to(kind, tmp_path)
-    text = LIMITED.format(folder=str(PROGRAM.parent), to=to, if_full=if_full)
-    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    program = tmp_path / "limited.py"
+    program.write_text(LIMITED.format(folder=str(PROGRAM.parent), to=to, if_full=if_full))
+    ran = run_script(program, timeout=HANG_S)
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout.splitlines()[-1])
     episodes = list(open_set(to))

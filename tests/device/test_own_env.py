@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from own_envs import HEADERS, keep_between_runs, register_herd, register_vault
+from own_envs import HEADERS, keep_between_runs, quick_compiler, register_herd, register_vault
 
 import rollouts
 from rollouts import SpecError, VectorEnv
@@ -98,7 +98,8 @@ def test_a_wrong_element_of_an_action_is_told() -> None:
         kernel.synchronize()
 
 
-def test_real_numbers_need_names(tmp_path: Path) -> None:
+def test_real_numbers_need_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", quick_compiler())
     env_id = rollouts.register_env("Nameless-v0", header=write(tmp_path, names=""), type="Drift")
     with pytest.raises(SpecError, match="a State that has Reals needs kStateNames, one for each"):
         rollouts.make_vec(env_id, 2, device=EMULATION)
@@ -136,6 +137,9 @@ def test_check_env_compares_a_kernel_of_agents(
     assert "ok    kernel: as loops, the pool's to the bit" in capsys.readouterr().out
 
 
-def test_check_env_compares_the_kernel(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_env_compares_the_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", quick_compiler())
     assert cli.main(["check-env", str(write(tmp_path)), "--steps", "60"]) == 0
     assert "ok    kernel: as loops, within" in capsys.readouterr().out

@@ -15,7 +15,7 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 def test_a_warp_multiplies_matrices_as_ptx_lays_them_out(tmp_path: Path) -> None:
     program = tmp_path / "matrix_unit"
     source = HERE / "programs" / "matrix_unit.cpp"
-    command = [str(GXX), "-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", *SANITIZE]
+    command = [str(GXX), "-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", *SANITIZE]
     subprocess.run(
         [*command, f"-I{NATIVE / 'include'}", str(source), "-o", str(program)], check=True
     )

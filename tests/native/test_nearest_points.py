@@ -17,7 +17,7 @@ SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 def test_those_found_are_the_nearest_in_order(define: list[str], tmp_path: Path) -> None:
     program = tmp_path / "nearest_points"
     source = HERE / "programs" / "nearest_points.cpp"
-    command = [str(GXX), "-std=c++20", "-O1", "-g", "-Wall", "-Wextra", "-Werror", *SANITIZE]
+    command = [str(GXX), "-std=c++20", "-O1", "-g1", "-Wall", "-Wextra", "-Werror", *SANITIZE]
     subprocess.run(
         [*command, *define, f"-I{NATIVE / 'include'}", str(source), "-o", str(program)], check=True
     )

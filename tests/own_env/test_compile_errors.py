@@ -91,7 +91,9 @@ def test_a_type_that_is_not_in_the_header_is_told(tmp_path: Path) -> None:
     assert message.startswith(f"{tmp_path}/my_env.h has no type YourEnv")
 
 
-def test_a_type_that_is_one_of_ours_too_is_told_and_may_be_said_in_full(tmp_path: Path) -> None:
+def test_a_type_that_is_one_of_ours_too_is_told_and_may_be_said_in_full(
+    tmp_path: Path, quickly: None
+) -> None:
     text = ONE.replace("rollouts/core/env.h", "rollouts/envs/classic/cart_pole.h")
     text = text.replace("MyEnv", "CartPole")
     place = f"{tmp_path}/my_env.h:{line_of(text, 'struct CartPole')}"
