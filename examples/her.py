@@ -41,7 +41,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--total-steps", type=int, default=20_000, help="env-steps to train for at most")
+    add("--total-steps", type=int, default=40_000, help="env-steps to train for at most")
     add("--target", type=float, default=0.95, help="stop at this success rate")
     add("--num-envs", type=int, default=4, help="arms that are stepped at the same time")
     add("--share", type=float, default=0.8, help="of samples that get another goal")

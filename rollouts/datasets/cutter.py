@@ -149,7 +149,7 @@ class Cutter:
     def _whole(self, one: _Open, column: int, final: Array) -> Episode:
         first = one.pieces[0][0]
         steps = {
-            name: _joined(
+            name: joined(
                 [block.steps[name][begin:stop, column] for block, begin, stop in one.pieces]
             )
             for name in first.steps
@@ -174,18 +174,28 @@ class Cutter:
             return np.concatenate([*rows, final[None]])
         block, begin, _ = one.pieces[0]
         assert block.frames is not None
-        frames = block.frames[block.obs[begin, column, :-1]]
-        parts, last = [frames], frames
+        ahead = self._stack_num - 1
+        frames = np.empty((ahead + one.length + 1, *block.frames.shape[1:]), block.frames.dtype)
+        _copy_frames(block, block.obs[begin, column, :-1], frames[:ahead])
+        done = ahead
         for block, begin, stop in one.pieces:
             assert block.frames is not None
             index = block.obs[begin:stop, column]
             # the same frame has the same number within a block
             _check_goes_on(index[1:, :-1], index[:-1, 1:])
-            _check_goes_on(block.frames[index[0, :-1]], last)
-            last = block.frames[index[-1, 1:]]
-            parts.append(block.frames[index[:, -1]])
-        _check_goes_on(final[:-1], last)
-        return np.concatenate([*parts, final[-1:]])
+            _check_goes_on(block.frames[index[0, :-1]], frames[done - ahead : done])
+            _copy_frames(block, index[:, -1], frames[done : done + len(index)])
+            done += len(index)
+        _check_goes_on(final[:-1], frames[done - ahead : done])
+        frames[done] = final[-1]
+        return frames
+
+
+def _copy_frames(block: StepBlock, index: Array, out: Array) -> None:
+    """Copies frames of a block to their place, without an array in between."""
+    assert block.frames is not None
+    # only the mode "clip" writes to `out` directly; the index is never out of range
+    np.take(block.frames, index, axis=0, out=out, mode="clip")
 
 
 def _check_goes_on(found: Array, expected: Array) -> None:
@@ -206,5 +216,6 @@ def _numbers(streams: StreamRows | None) -> NDArray[np.int64] | None:
     return numbers
 
 
-def _joined(parts: list[Array]) -> Array:
+def joined(parts: list[Array]) -> Array:
+    """Concatenates arrays; a single one that is contiguous is returned as it is."""
     return np.ascontiguousarray(parts[0]) if len(parts) == 1 else np.concatenate(parts)

@@ -143,13 +143,13 @@ def heap_of(data: bytes) -> bytes:
 
 
 def chunk_tree(
-    address: int, chunks: Sequence[tuple[int, int, int]], rows: int, rank: int
+    address: int, chunks: Sequence[tuple[int, int]], rows: int, rank: int
 ) -> tuple[int, bytes]:
     """A B-tree of chunks that follow each other in the first dimension.
 
     Args:
       address: The address at which it will be written.
-      chunks: (size, filter mask, address) of each.
+      chunks: (size, address) of each.
       rows: Rows of a chunk.
       rank: Dimensions of the data set.
     Returns:
@@ -158,9 +158,8 @@ def chunk_tree(
     key = np.dtype([("size", "<u4"), ("mask", "<u4"), ("first", "<u8"), ("rest", "<u8", (rank,))])
     keys = np.zeros(len(chunks) + 1, key)
     keys["first"] = np.arange(len(chunks) + 1) * rows
-    keys["size"][:-1] = [size for size, _, _ in chunks]
-    keys["mask"][:-1] = [mask for _, mask, _ in chunks]
-    children = np.array([place for _, _, place in chunks], np.uint64)
+    keys["size"][:-1] = [size for size, _ in chunks]
+    children = np.array([place for _, place in chunks], np.uint64)
     return _tree(address, 1, keys, children, _CHUNK_CHILDREN)
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -16,24 +15,23 @@ from rollouts.datasets import hdf5_bytes as pieces
 from rollouts.support.extras import needs
 
 with needs("datasets", "a data set in HDF5"):
-    from h5py import h5d, h5f, h5p, h5s, h5t, h5z
+    from h5py import h5z
 
 Array = NDArray[Any]
 
 _CHUNK_BYTES = 1 << 18  # bytes of rows that are compressed together
+# for frames of Atari zlib's fastest level takes less time than h5py's LZF, and makes them smaller;
+# it works without the GIL, and readers other than h5py have it
 _DEFLATE_LEVEL = 1
-_MOST_SIZES = 32  # sizes of chunks for which objects are kept
 _WORD = 0xFFFFFFFF
-_numbers = itertools.count()
 
 
 class Compressor:
     """Compresses arrays of bytes, such as frames, in chunks."""
 
     def __init__(self, method: str) -> None:
-        """Takes "auto" (LZF), "gzip" or "none"."""
+        """Takes "auto", which here is "gzip", or one of "gzip" and "none"."""
         self._method = method
-        self._by_size: dict[int, tuple[Any, tuple[int, ...]]] = {}
 
     def chunk_of(self, array: Array) -> tuple[int, ...]:
         """Shape of an array's chunks; empty if the array is stored unchanged."""
@@ -42,46 +40,20 @@ class Compressor:
         rows = max(1, min(len(array), _CHUNK_BYTES // array[0].nbytes))
         return (rows, *array.shape[1:])
 
-    def filter_of(self, chunk: Sequence[int]) -> tuple[int, pieces.Hdf5Bytes]:
+    def filter(self) -> tuple[int, pieces.Hdf5Bytes]:
         """The message that names the method."""
-        if self._method == "gzip":
-            return pieces.filters(h5z.FILTER_DEFLATE, (_DEFLATE_LEVEL,))
-        _, values = self._lzf(int(np.prod(chunk)))
-        return pieces.filters(h5z.FILTER_LZF, values)
+        return pieces.filters(h5z.FILTER_DEFLATE, (_DEFLATE_LEVEL,))
 
-    def compressed(self, array: Array, chunk: Sequence[int]) -> Iterator[tuple[bytes, int]]:
-        """Yields (bytes, filter mask) of each chunk; rows after the last one are 0."""
+    def compressed(self, array: Array, chunk: Sequence[int]) -> Iterator[bytes]:
+        """Yields the bytes of each chunk; rows after the last one are 0."""
         for begin in range(0, len(array), chunk[0]):
             part = array[begin : begin + chunk[0]]
             missing = chunk[0] - len(part)
             if missing:
                 part = np.concatenate([part, np.zeros((missing, *chunk[1:]), part.dtype)])
-            yield self._compress(np.ascontiguousarray(part).reshape(-1).view(np.uint8))
-
-    def _compress(self, data: NDArray[np.uint8]) -> tuple[bytes, int]:
-        if self._method == "gzip":
-            return zlib.compress(data.data, _DEFLATE_LEVEL), 0
-        # uses the HDF5 library's LZF, with a data set of one chunk in memory
-        made, _ = self._lzf(len(data))
-        made.write(h5s.ALL, h5s.ALL, data)
-        mask, found = made.read_direct_chunk((0,))
-        return bytes(found), mask
-
-    def _lzf(self, size: int) -> tuple[Any, tuple[int, ...]]:
-        """A data set of one chunk of this size, and the settings of its filter."""
-        if size not in self._by_size:
-            if len(self._by_size) >= _MOST_SIZES:
-                self._by_size.clear()
-            access, layout = h5p.create(h5p.FILE_ACCESS), h5p.create(h5p.DATASET_CREATE)
-            access.set_fapl_core(size, False)
-            layout.set_chunk((size,))
-            layout.set_filter(h5z.FILTER_LZF, h5z.FLAG_OPTIONAL)
-            # files in memory with equal names are the same file
-            file = h5f.create(b"chunk %d" % next(_numbers), h5f.ACC_TRUNC, fapl=access)
-            made = h5d.create(file, b"chunk", h5t.NATIVE_UINT8, h5s.create_simple((size,)), layout)
-            _, _, values, _ = made.get_create_plist().get_filter(0)
-            self._by_size[size] = made, tuple(values)
-        return self._by_size[size]
+            yield zlib.compress(
+                np.ascontiguousarray(part).reshape(-1).view(np.uint8).data, _DEFLATE_LEVEL
+            )
 
 
 def stacks_of(source: str, shape: Sequence[int]) -> bytes:

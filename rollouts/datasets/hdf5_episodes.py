@@ -117,8 +117,8 @@ class EpisodeBytes:
     ) -> tuple[int, int]:
         """Appends an array in chunks; returns the address of their tree, and that after it."""
         found = []
-        for data, mask in self._compressor.compressed(array, chunk):
-            found.append((len(data), mask, end))
+        for data in self._compressor.compressed(array, chunk):
+            found.append((len(data), end))
             end = _append(data, end, buffers)
         tree, nodes = pieces.chunk_tree(end, found, chunk[0], array.ndim)
         return tree, _append(nodes, end, buffers)
@@ -140,7 +140,7 @@ class EpisodeBytes:
             layout = [pieces.contiguous(name)]
             if chunk := chunks[name]:
                 layout = [
-                    self._compressor.filter_of(chunk),
+                    self._compressor.filter(),
                     pieces.chunked(name, chunk, array.dtype.itemsize),
                 ]
             rows = pieces.dataspace(array.shape, f"{name}.rows")

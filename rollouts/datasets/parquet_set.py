@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.datasets.about import METADATA, About
+from rollouts.datasets.cutter import joined
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.part_files import make_folder, part_name, write_part, write_whole
 from rollouts.support.extras import needs
@@ -94,7 +95,7 @@ class ParquetPart:
             "step": np.concatenate(
                 [np.arange(-a, n - a, dtype=np.int32) for n, a in zip(rows, ahead, strict=True)]
             ),
-            "observation": np.concatenate([each.frames for each in all_of]),
+            "observation": joined([each.frames for each in all_of]),
         }
         for name in ("action", "reward", "terminated", "truncated"):
             columns[name] = _padded([getattr(each, name) for each in all_of], ahead)
@@ -150,13 +151,21 @@ def _is_packed(rows: Array) -> bool:
 
 def _to_arrow(rows: Array) -> Any:
     if rows.ndim == 1:
-        return pa.array(rows)
+        return _numbers(rows)
     if _is_packed(rows):
         # Parquet has no numbers of one byte: each would take four bytes
         kind = pa.binary(rows[0].nbytes)
         buffer = pa.py_buffer(np.ascontiguousarray(rows))
         return pa.FixedSizeBinaryArray.from_buffers(kind, len(rows), [None, buffer])
-    flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
+    flat = _numbers(rows.reshape(-1))
     element = pa.field("element", flat.type, nullable=False)
     kind = pa.list_(element, int(np.prod(rows.shape[1:])))
     return pa.FixedSizeListArray.from_arrays(flat, type=kind)
+
+
+def _numbers(rows: Array) -> Any:
+    """Numbers (N,) as Arrow's; `pa.array` would import pandas, which takes about a second."""
+    kind = pa.from_numpy_dtype(rows.dtype)
+    bits = rows.dtype == np.bool_
+    data = np.packbits(rows, bitorder="little") if bits else np.ascontiguousarray(rows)
+    return pa.Array.from_buffers(kind, len(rows), [None, pa.py_buffer(data)])

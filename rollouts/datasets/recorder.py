@@ -89,8 +89,8 @@ class Recorder:
           states: Whether to keep the environments' saved states at the start of episodes, for
             `set_state`. A second pool of as many environments makes them. Without them, episodes
             can be played again from their random streams.
-          compression: Method for arrays of bytes, such as frames: "auto" (LZF in HDF5, Zstandard in
-            Parquet), "gzip" or "none". Other arrays are stored as they are.
+          compression: Method for arrays of bytes, such as frames: "auto" (gzip in HDF5, Zstandard
+            in Parquet), "gzip" or "none". Other arrays are stored as they are.
           if_full: "stop": an episode that cannot be written raises FileError. "drop": it is left
             out and counted, and the recording goes on.
           part_bytes: Size of a part, in bytes of episodes.

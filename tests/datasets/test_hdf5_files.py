@@ -109,7 +109,7 @@ def test_frames_are_compressed_and_shown_as_stacks(
             np.testing.assert_array_equal(shown[place], one.observation[place])
         frames = file["episode_0"]["observations" if stack_num == 1 else "frames"]
         np.testing.assert_array_equal(frames[()], one.frames)
-        assert frames.compression == {"auto": "lzf", "gzip": "gzip", "none": None}[compression]
+        assert frames.compression == {"auto": "gzip", "gzip": "gzip", "none": None}[compression]
 
 
 def test_noise_that_does_not_shrink_is_kept(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +183,20 @@ def test_agents_have_a_set_for_each_group(tmp_path: Path) -> None:
             assert data.num_episodes == 4 * group.num_agents
             assert data.about.observation_space == group.single_observation_space
             assert all(each.start is not None for each in data)
+
+
+def test_recording_parquet_does_not_import_pandas(tmp_path: Path) -> None:
+    text = f"""
+import sys
+import rollouts
+env = rollouts.make_vec("CartPole-v1", 2, seed=1, autoreset_mode="same_step")
+with rollouts.Recorder(env, {str(tmp_path / "set.parquet")!r}) as recorder:
+    recorder.reset()
+    for _ in range(100):
+        recorder.step(env.action_space.sample())
+env.close()
+assert recorder.stats()["num_episodes"] > 0
+assert "pandas" not in sys.modules
+"""
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

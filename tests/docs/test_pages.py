@@ -59,6 +59,7 @@ NOT_RUN_HERE = {
     "how_to/export.md": 1,
     "how_to/native_learner.md": 1,
     "how_to/datasets.md": 1,
+    "how_to/hindsight.md": 1,
     "how_to/cluster.md": 3,
     "how_to/many_cores.md": 2,
     "how_to/mujoco_engines.md": 1,
