@@ -321,6 +321,21 @@ def digest_columns(
     truncated: npt.NDArray[np.bool_],
     active: npt.NDArray[np.bool_] | None = ...,
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32], npt.NDArray[np.bool_]]: ...
+
+# (checksum, (largest_reward, is_obs_finite) of each group); a group is (digest (B,),
+# largest_reward (B,), is_obs_finite (B,), episode_return (T, B), episode_length (T, B), final_obs)
+def sum_fragment(
+    groups: Sequence[
+        tuple[
+            npt.NDArray[np.uint64],
+            npt.NDArray[np.float32],
+            npt.NDArray[np.bool_],
+            npt.NDArray[np.float64],
+            npt.NDArray[np.int32],
+            Array | None,
+        ]
+    ],
+) -> tuple[int, tuple[tuple[float, bool], ...]]: ...
 def pack_frame_stacks(obs: Array, last_obs: Array) -> tuple[Array, npt.NDArray[np.int32]]: ...
 
 # Semantics: native/bindings/interrupts.h

@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace py = pybind11;
 
 namespace rollouts {
 namespace {
+
+constexpr py::ssize_t kBytesWithGil = 1 << 16;  // some microseconds
 
 // The rows of an array that lie together: `count` of them, `stride` bytes apart.
 struct Rows {
@@ -45,10 +48,14 @@ Rows RowsOf(const py::array& array) {
 // The checksum of support/checksum.h over the bytes of all arrays, in their order.
 std::uint64_t SumOf(const std::vector<py::array>& arrays) {
   std::vector<Rows> all;
+  py::ssize_t bytes = 0;
   for (const py::array& array : arrays) {
     if (array.nbytes() > 0) all.push_back(RowsOf(array));
+    bytes += array.nbytes();
   }
-  const ReleaseGil release;
+  // a short sum takes less time than another thread may keep the GIL
+  std::optional<ReleaseGil> release;
+  if (bytes > kBytesWithGil) release.emplace();
   Checksum sum;
   for (const Rows& rows : all) {
     for (std::size_t i = 0; i < rows.count; ++i) {

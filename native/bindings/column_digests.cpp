@@ -5,13 +5,18 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bindings/arrays.h"
 #include "bindings/bindings.h"
 #include "bindings/gil.h"
+#include "rollouts/support/checksum.h"
 #include "rollouts/support/errors.h"
 
 namespace py = pybind11;
@@ -19,8 +24,10 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-using Floats = py::array_t<float, py::array::c_style>;
-using Bools = py::array_t<bool, py::array::c_style>;
+template <typename T>
+using Contiguous = py::array_t<T, py::array::c_style>;
+using Floats = Contiguous<float>;
+using Bools = Contiguous<bool>;
 
 FloatKind KindOf(const py::dtype& dtype) {
   if (dtype.kind() != 'f') return FloatKind::kNone;
@@ -90,12 +97,85 @@ py::tuple DigestRollout(const py::array& given_obs, const py::array& given_last_
   return py::make_tuple(digest, largest_reward, is_obs_finite);
 }
 
+template <typename T>
+std::span<const std::uint8_t> BytesOf(std::span<const T> numbers) {
+  return {reinterpret_cast<const std::uint8_t*>(numbers.data()), numbers.size_bytes()};
+}
+
+// The last row of an array (T, B).
+template <typename T>
+std::span<const T> LastRow(const Contiguous<T>& array, py::ssize_t rows) {
+  if (array.ndim() != 2 || array.shape(0) < 1 || array.shape(1) != rows) {
+    throw SpecError("an array has shape " + ShapeString(array) + ", expected (T, " +
+                    std::to_string(rows) + ") as there are digests");
+  }
+  return {array.data(array.shape(0) - 1, 0), static_cast<std::size_t>(rows)};
+}
+
+// The findings about one group's columns, and other results of its fragment.
+struct GroupResults {
+  explicit GroupResults(const py::tuple& given)
+      : digest(given[0].cast<Contiguous<std::uint64_t>>()),
+        largest_reward(given[1].cast<Floats>()),
+        is_obs_finite(given[2].cast<Bools>()),
+        episode_return(given[3].cast<Contiguous<double>>()),
+        episode_length(given[4].cast<Contiguous<std::int32_t>>()) {
+    if (!given[5].is_none()) final_obs = Together(given[5].cast<py::array>());
+    if (largest_reward.size() != digest.size() || is_obs_finite.size() != digest.size()) {
+      throw SpecError("largest_reward and is_obs_finite have other shapes than digest");
+    }
+  }
+
+  void AddTo(Checksum& sum) const {
+    const py::ssize_t rows = digest.size();
+    sum.Add(BytesOf(std::span(digest.data(), static_cast<std::size_t>(rows))));
+    // running sums are compared after the last step only
+    sum.Add(BytesOf(LastRow(episode_return, rows)));
+    sum.Add(BytesOf(LastRow(episode_length, rows)));
+    if (final_obs) sum.Add({BytesOf(*final_obs), static_cast<std::size_t>(final_obs->nbytes())});
+  }
+
+  py::tuple Summary() const {
+    const float* reward = largest_reward.data();
+    const bool* finite = is_obs_finite.data();
+    // magnitudes are in the order of their bits; infinity and nan are last
+    std::uint32_t largest = 0;
+    bool all_finite = true;
+    for (py::ssize_t i = 0; i < digest.size(); ++i) {
+      largest = std::max(largest, std::bit_cast<std::uint32_t>(reward[i]));
+      all_finite &= finite[i];
+    }
+    return py::make_tuple(std::bit_cast<float>(largest), all_finite);
+  }
+
+  Contiguous<std::uint64_t> digest;  // (B,), as are the next two
+  Floats largest_reward;
+  Bools is_obs_finite;
+  Contiguous<double> episode_return;  // (T, B), as is the next
+  Contiguous<std::int32_t> episode_length;
+  std::optional<py::array> final_obs;  // none: they are not kept
+};
+
+// (checksum of a fragment, (largest_reward, is_obs_finite) of each group). Keeps the GIL, as to
+// wait for it takes longer than the sum.
+py::tuple SumFragment(const std::vector<py::tuple>& groups) {
+  Checksum sum;
+  py::tuple summaries(groups.size());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const GroupResults results(groups[i]);
+    results.AddTo(sum);
+    summaries[i] = results.Summary();
+  }
+  return py::make_tuple(sum.value(), summaries);
+}
+
 }  // namespace
 
 void BindColumnDigests(py::module_& module) {
   module.def("digest_columns", &DigestRollout, py::arg("obs"), py::arg("last_obs"),
              py::arg("reward"), py::arg("terminated"), py::arg("truncated"),
              py::arg("active") = py::none());
+  module.def("sum_fragment", &SumFragment, py::arg("groups"));
 }
 
 }  // namespace rollouts

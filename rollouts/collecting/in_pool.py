@@ -16,7 +16,7 @@ from rollouts.collecting.prefetch import Poll, Prefetch
 from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.turns import Turns
 from rollouts.errors import SpecError
-from rollouts.run_log.fragment_sums import SeenColumns
+from rollouts.run_log.fragment_sums import PoolColumns
 from rollouts.run_log.tape import Tape
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from rollouts.returns import Gae, Nstep
 
 Batches = list[RolloutBatch]
-
-_NOT_STEPPED = -1  # no episode has this length
 
 
 class InPool:
@@ -54,6 +52,7 @@ class InPool:
         self._keeps_final_obs, self._returns = keep_final_obs, returns
         self._prefetches = prefetches
         self.tape: Tape | None = None
+        self._columns: dict[str, PoolColumns] = {}  # the last rollout's, if it was recorded
         # a rollout that is collected between two calls of collect
         self.ahead: Prefetch[Batches] = Prefetch(begins=prefetches)
 
@@ -100,13 +99,10 @@ class InPool:
             rows.name: rows.native_arrays(version)
             for rows, version in zip(groups, versions, strict=True)
         }
-        seen: dict[str, SeenColumns] = {}
         if tape is not None:
-            for name, one in arrays.items():
-                # steps that still have this value after an error did not take place
-                one["episode_length"][:] = _NOT_STEPPED
-                seen[name] = SeenColumns.empty(one["reward"].shape[1])
-                one |= seen[name].native_arrays()
+            self._columns = tape.columns(groups)
+            for name, columns in self._columns.items():
+                arrays[name] |= columns.begin()
         is_alone = groups[0].name == ALONE
         final_obs = self._env.collect(
             policies[ALONE] if is_alone else policies,
@@ -118,17 +114,16 @@ class InPool:
         finals = {ALONE: final_obs} if is_alone else (final_obs or {})
         batches = [rows.take_native(arrays[rows.name], finals.get(rows.name)) for rows in groups]
         if tape is not None:
-            tape.end({rows.name: one for rows, one in zip(groups, batches, strict=True)}, seen)
+            named = zip(groups, batches, strict=True)
+            tape.end({rows.name: batch for rows, batch in named}, self._columns)
         return batches
 
     def chosen_steps(self) -> NDArray[np.intp]:
         """Returns (N,) numbers of steps with an action, after an error in a recorded rollout."""
-        first = self._groups[0]
-        length = first.arena.outcome["episode_length"]
-        # all agents of an environment step together
-        each = length.reshape(len(length), self._env.num_envs, -1)[:, :, 0]
-        stepped = np.count_nonzero(each != _NOT_STEPPED, axis=0)
-        # with statistics, an action is chosen before the step's outcome is written
-        ahead = bool(getattr(self._env.engine.statistics, "are_updated", False))
-        chosen: NDArray[np.intp] = np.minimum(stepped + ahead, len(length))
+        num_envs = self._env.num_envs
+        if not self._columns:
+            return np.zeros(num_envs, np.intp)
+        # an environment steps once all of its agents have an action
+        agents = [one.num_chosen.reshape(num_envs, -1) for one in self._columns.values()]
+        chosen: NDArray[np.intp] = np.hstack(agents).min(axis=1).astype(np.intp)
         return chosen

@@ -35,15 +35,6 @@ class SeenColumns:
     is_obs_finite: npt.NDArray[np.bool_]
 
     @classmethod
-    def empty(cls, num_rows: int) -> SeenColumns:
-        """Returns arrays for the pool's threads to write."""
-        return cls(
-            np.empty(num_rows, np.uint64),
-            np.empty(num_rows, np.float32),
-            np.empty(num_rows, np.bool_),
-        )
-
-    @classmethod
     def of(cls, batch: RolloutBatch) -> SeenColumns:
         """Returns the findings about a complete rollout."""
         return cls(
@@ -57,13 +48,40 @@ class SeenColumns:
             )
         )
 
-    def native_arrays(self) -> dict[str, Array]:
-        """Returns the arrays by the names under which a pool's `collect` takes them."""
-        return {
-            "digest": self.digest,
-            "largest_reward": self.largest_reward,
-            "is_obs_finite": self.is_obs_finite,
+
+class PoolColumns:
+    """Arrays that the pool's threads write beside a rollout of T steps of B rows.
+
+    Attributes:
+      seen: Findings about the columns.
+      num_chosen: (B,) int32, steps with an action; fewer than T after an error.
+      action_bytes: (T, B) uint8, the actions, new for each rollout; None where they do not fit
+        bytes.
+    """
+
+    def __init__(self, num_steps: int, num_rows: int, *, fits_bytes: bool) -> None:
+        """Makes arrays for many rollouts, one after the other."""
+        self._shape, self._fits_bytes = (num_steps, num_rows), fits_bytes
+        self.seen = SeenColumns(
+            np.empty(num_rows, np.uint64),
+            np.empty(num_rows, np.float32),
+            np.empty(num_rows, np.bool_),
+        )
+        self.num_chosen = np.zeros(num_rows, np.int32)
+        self.action_bytes: npt.NDArray[np.uint8] | None = None
+        self._arrays: dict[str, Array] = {
+            "digest": self.seen.digest,
+            "largest_reward": self.seen.largest_reward,
+            "is_obs_finite": self.seen.is_obs_finite,
+            "num_chosen": self.num_chosen,
         }
+
+    def begin(self) -> dict[str, Array]:
+        """Returns the arrays by the names under which a pool's `collect` takes them."""
+        self.num_chosen.fill(0)
+        if self._fits_bytes:
+            self._arrays["action_bytes"] = self.action_bytes = np.empty(self._shape, np.uint8)
+        return self._arrays
 
 
 class Summary(NamedTuple):
@@ -87,16 +105,20 @@ def sum_up(
       batches: group -> its batch.
       seen: group -> what was found in its columns.
     """
-    arrays: list[Array] = []
-    known = {}
-    for name, batch in batches.items():
-        found = seen[name]
-        # running sums are compared after the last step only
-        arrays += [found.digest, batch.episode_return[-1], batch.episode_length[-1]]
-        arrays += [] if batch.final_obs is None else [batch.final_obs]
-        is_finite = bool(found.is_obs_finite.all())
-        known[name] = Summary(float(found.largest_reward.max()), is_finite)
-    return _native.checksum(arrays), known
+    total, found = _native.sum_fragment(
+        [
+            (
+                seen[name].digest,
+                seen[name].largest_reward,
+                seen[name].is_obs_finite,
+                batch.episode_return,
+                batch.episode_length,
+                batch.final_obs,
+            )
+            for name, batch in batches.items()
+        ]
+    )
+    return total, {name: Summary(*one) for name, one in zip(batches, found, strict=True)}
 
 
 def sum_of(batches: Mapping[str, RolloutBatch]) -> int:

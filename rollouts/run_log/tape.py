@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.batch import RolloutBatch
-from rollouts.run_log.fragment_sums import SeenColumns, sum_up
+from rollouts.run_log.fragment_sums import PoolColumns, SeenColumns, sum_up
 from rollouts.run_log.log_header import LogHeader
 from rollouts.run_log.log_writer import LogWriter
 from rollouts.run_log.record_options import RunLog
@@ -70,6 +70,7 @@ class Tape:
         self._seq, self._is_open, self._must_save = 0, False, True
         self._is_given_up = False
         self._fit_bytes: dict[str, bool] = {}
+        self._columns: dict[str, PoolColumns] = {}
         self._facts: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
 
@@ -90,29 +91,42 @@ class Tape:
             self._fit_bytes = {rows.name: _fits_bytes(rows.action_space) for rows in groups}
         self._is_open, self._must_save = True, False
 
+    def columns(self, groups: Sequence[Rows]) -> dict[str, PoolColumns]:
+        """Returns group -> arrays for the pool's threads to write in the fragment that begins."""
+        if not self._columns:
+            self._columns = {
+                rows.name: PoolColumns(
+                    self._length,
+                    rows.arena.obs.shape[1],
+                    fits_bytes=_fits_bytes(rows.action_space),
+                )
+                for rows in groups
+            }
+        return self._columns
+
     def end(
-        self, batches: Mapping[str, RolloutBatch], seen: Mapping[str, SeenColumns] | None = None
+        self, batches: Mapping[str, RolloutBatch], written: Mapping[str, PoolColumns] | None = None
     ) -> None:
         """Records a complete fragment, and warns of suspects in it.
 
         Args:
           batches: group -> its batch.
-          seen: group -> findings of the pool's threads in its columns; None: they made none.
+          written: group -> what the pool's threads wrote into `columns`; None: nothing.
         """
         if self._is_given_up:
             return
-        if seen is None:
+        if written is None:
             seen = {name: SeenColumns.of(batch) for name, batch in batches.items()}
+        else:
+            seen = {name: one.seen for name, one in written.items()}
         total, known = sum_up(batches, seen)
         # pools whose environments step together have one version at a time
         versions = next(iter(batches.values())).policy_version
-        facts = {
-            "policy_version": [int(versions[0, 0]), int(versions[-1, -1])],
-            "sum": total,
-        }
-        actions = {
-            f"action.{name}": self._kept(name, batch.action) for name, batch in batches.items()
-        }
+        facts = {"policy_version": [versions.item(0), versions.item(-1)], "sum": total}
+        actions: dict[str, Array] = {}
+        for name, batch in batches.items():
+            kept = None if written is None else written[name].action_bytes
+            actions[f"action.{name}"] = self._kept(name, batch.action) if kept is None else kept
         first = self._first_step
         self._put(facts, actions)
         for name, suspect in self._suspects.find(batches, known):

@@ -29,6 +29,8 @@ struct World {
     digest.resize(envs());
     largest_reward.resize(envs());
     is_obs_finite.resize(envs());
+    action_bytes.resize(cells);
+    num_chosen.resize(envs());
     SetWeights(0.1f);
   }
 
@@ -84,6 +86,8 @@ struct World {
         .digests = {.digest = digest.data(),
                     .largest_reward = largest_reward.data(),
                     .is_obs_finite = is_obs_finite.data()},
+        .action_bytes = action_bytes.data(),
+        .num_chosen = num_chosen.data(),
         .state = state.data(),
         .begins = begins.data(),
         .policy_state = policy_state.data(),
@@ -114,9 +118,9 @@ struct World {
   std::vector<float> largest_reward;
   std::vector<std::uint64_t> digest;
   std::vector<std::int64_t> action;
-  std::vector<std::uint8_t> terminated, truncated, begins, is_obs_finite;
+  std::vector<std::uint8_t> terminated, truncated, begins, is_obs_finite, action_bytes;
   std::vector<double> episode_return;
-  std::vector<std::int32_t> episode_length;
+  std::vector<std::int32_t> episode_length, num_chosen;
 };
 
 // Several threads write what one alone does, whatever they steal from each other.
@@ -135,6 +139,9 @@ void RolloutsEqualThoseOfOneThread() {
     CHECK(found.advantage == expected.advantage && found.target == expected.target);
     CHECK(found.digest == expected.digest && found.largest_reward == expected.largest_reward);
     CHECK(found.is_obs_finite == std::vector<std::uint8_t>(150, 1));
+    CHECK(std::equal(found.action.begin(), found.action.end(), found.action_bytes.begin(),
+                     found.action_bytes.end()));
+    CHECK(found.num_chosen == std::vector<std::int32_t>(150, 40));
     found.num_steps_of_returns = expected.num_steps_of_returns = rollout % 4;
     for (World* world : {&expected, &found}) {
       std::copy(world->obs.end() - 600, world->obs.end(), world->obs.begin());

@@ -176,19 +176,22 @@ def test_the_pools_threads_find_what_one_pass_finds(
     id: str, num_threads: int, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[tuple[Any, Any]] = []
-    monkeypatch.setattr(tape.Tape, "end", lambda _, batches, seen: found.append((batches, seen)))
+    monkeypatch.setattr(tape.Tape, "end", lambda _, batches, wrote: found.append((batches, wrote)))
     options: dict[str, Any] = {"seed": 3, "autoreset_mode": "same_step"}
     with rollouts.make_vec(id, 70, num_threads=num_threads, **options) as env:
         collector = rollouts.Collector(env, policies_of(env), 20, record=tmp_path / "log")
         collector.collect()
         collector.close()
-    ((batches, seen),) = found
+    ((batches, wrote),) = found
     for name, batch in batches.items():
-        expected = SeenColumns.of(batch)
-        for array, other in zip(
-            seen[name].native_arrays().values(), expected.native_arrays().values(), strict=True
-        ):
-            np.testing.assert_array_equal(array, other)
+        expected, seen = SeenColumns.of(batch), wrote[name].seen
+        for array in ("digest", "largest_reward", "is_obs_finite"):
+            np.testing.assert_array_equal(getattr(seen, array), getattr(expected, array))
+        assert wrote[name].num_chosen.tolist() == [20] * batch.reward.shape[1]
+        if batch.action.dtype.kind == "f":
+            assert wrote[name].action_bytes is None
+        else:
+            np.testing.assert_array_equal(wrote[name].action_bytes, batch.action)
 
 
 def batch_of(drawn: Rollout) -> Any:

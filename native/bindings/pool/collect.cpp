@@ -129,6 +129,10 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
         .digest = reinterpret_cast<std::uint64_t*>(row("digest", py::dtype::of<std::uint64_t>())),
         .largest_reward = reinterpret_cast<float*>(row("largest_reward", f32)),
         .is_obs_finite = row("is_obs_finite", boolean)};
+    memory.num_chosen = reinterpret_cast<std::int32_t*>(row("num_chosen", i32));
+  }
+  if (discrete && arrays.contains("action_bytes")) {
+    memory.action_bytes = cells("action_bytes", py::dtype::of<std::uint8_t>());
   }
   ReadStates(arrays, policy.network->state_size(), memory);
   return memory;

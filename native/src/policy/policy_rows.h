@@ -78,6 +78,7 @@ class PolicyRows {
       if (arrays_.entropy) std::copy_n(outputs_.entropy, count, arrays_.entropy + at);
       WriteActions(first, count, at, actions, action_bytes);
     }
+    if (arrays_.num_chosen) std::fill_n(arrays_.num_chosen + range_.first, range_.count, t + 1);
   }
 
   // Writes the results of step t. `view` has the present environments; `failed` marks those that
@@ -284,6 +285,7 @@ class PolicyRows {
     if (elements_.empty() && IsDiscrete(policy_.head.kind)) {
       // int64 as in Python, int32 for environments
       std::copy_n(outputs_.index, count, reinterpret_cast<std::int64_t*>(arrays_.action) + at);
+      if (arrays_.action_bytes) std::copy_n(outputs_.index, count, arrays_.action_bytes + at);
       ForRows(first, count, [&](std::int32_t i, std::int32_t env, std::int32_t agent) {
         std::memcpy(to(env, agent), &outputs_.index[i], sizeof(std::int32_t));
       });

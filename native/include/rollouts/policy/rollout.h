@@ -60,6 +60,10 @@ struct RolloutArrays {
   float* target = nullptr;
   ReturnsRule returns = {};
   ColumnDigests digests = {};  // (B,): null where they are not wanted
+  // For the log of a run; null where they are not wanted.
+  std::uint8_t* action_bytes = nullptr;  // (T, B): discrete actions again, which fit bytes
+  // (B,): steps for which an action was chosen. A rollout that fails leaves steps without one.
+  std::int32_t* num_chosen = nullptr;
   // For a policy with memory: its states (B, s) for row 0, unless an episode begins there. Written
   // at the end of the rollout, for the next one.
   float* state = nullptr;
