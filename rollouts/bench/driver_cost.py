@@ -2,10 +2,9 @@
 """Measures what a fragment costs the driver: RolloutCoordinator beside a bare loop of Ray calls.
 
 A second coordinator makes one call per fragment, as the bare loop does. A third one, if it is asked
-for, leads its workers by coordinators in actors, with one call per fragment as well. All have the
-same actors, whose fragments are so small that the driver is the bottleneck. They take turns in one
-Ray. The process's CPU time is counted, so that other load on the machine affects all of them
-equally.
+for, is the first one with coordinators in actors, which lead its workers. All have the same
+workers, whose fragments are so small that the driver is the bottleneck. They take turns in one Ray.
+The process's CPU time is counted, so that other load on the machine affects all of them equally.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ class DriverTask:
       publish_every: Fragments between two versions of the weights; 0 for one version alone. The
         bare loop stores as many, and gives each actor what is new, as ours does.
       num_coordinators: Coordinators of the third; 1 for none.
+      max_queued_fragments: See `QueueLimits`; of all but the bare loop.
     """
 
     num_workers: int
@@ -60,6 +60,7 @@ class DriverTask:
     num_fragments: int = 1000
     publish_every: int = 8
     num_coordinators: int = 1
+    max_queued_fragments: int | None = None
 
 
 @dataclass(slots=True)
@@ -96,7 +97,11 @@ class _Ours:
             rollout_length=task.rollout_length,
             num_coordinators=num_coordinators,
             placement=Placement(num_cpus=0),
-            queue=QueueLimits(credits_per_worker=CREDITS, **limits),
+            queue=QueueLimits(
+                credits_per_worker=CREDITS,
+                max_queued_fragments=task.max_queued_fragments,
+                **limits,
+            ),
         )
         (self.merge,) = merge_threads() - known
 
@@ -132,7 +137,7 @@ def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
         ours = [_Ours(task), _Ours(task, max_fragments_per_call=1)]
         if (num := task.num_coordinators) > 1:
             names.insert(2, f"{num} coordinators")
-            ours.append(_Ours(task, num_coordinators=num, max_fragments_per_call=1))
+            ours.append(_Ours(task, num_coordinators=num))
         costs = [DriverCost(name) for name in names]
         for each in ours:
             stack.enter_context(each.coordinator)

@@ -33,6 +33,9 @@ def add_arguments(
         "default: 8 128")  # fmt: skip
     add("--num-coordinators", type=positive_int, default=1, metavar="C",
         help="above 1: a contestant whose workers that many lead; default: 1")  # fmt: skip
+    add("--max-queued-fragments", type=positive_int, default=None, metavar="F",
+        help="in flight and queued of all but the bare loop; default: by the number of "
+        "workers")  # fmt: skip
     add("--repeats", type=positive_int, default=5, metavar="R",
         help="turns of each, after one that is not counted; default: 5")  # fmt: skip
     add("--json", action="store_true", help="print one JSON list, nothing else")
@@ -53,6 +56,7 @@ def measure(args: argparse.Namespace) -> None:
             num_fragments=args.num_fragments,
             publish_every=publish_every,
             num_coordinators=args.num_coordinators,
+            max_queued_fragments=args.max_queued_fragments,
         )
         costs = driver_cost.measure(task, repeats=args.repeats)
         if not args.json:

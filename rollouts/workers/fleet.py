@@ -17,7 +17,7 @@ from rollouts.learner.fragment import FragmentHandle
 from rollouts.learner.queue import LearnerQueue, QueueLevels
 from rollouts.workers.call_size import CALLS_PER_SHARE, CallSize, share_of
 from rollouts.workers.lag import LagRule, Pace
-from rollouts.workers.merge import make_merge
+from rollouts.workers.merge import Demand, make_merge
 from rollouts.workers.offers import OfferSource
 from rollouts.workers.options import FaultPolicy, QueueLimits
 from rollouts.workers.slot import (
@@ -197,15 +197,14 @@ class Fleet:
         levels = self._queue.levels()
         limit, promised = self._limit(levels), self._merge.outstanding(self._num_in_flight)
         room = limit - levels.depth - promised
-        calls = self._merge.calls_to_make(
-            self._slots,
+        demand = Demand(
             room,
             self._rules.credits,
             offer,
             size=self._call_size(limit, levels),
             num_lacking=room if fills else levels.wanted - levels.depth - promised,
         )
-        for slot, weights, num_fragments in calls:
+        for slot, weights, num_fragments in self._merge.calls_to_make(self._slots, demand):
             assert slot.handle is not None
             future, fetches = slot.handle.collect(weights, num_fragments)
             slot.calls.append(Call(future, fetches, self._clock()))

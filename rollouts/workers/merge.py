@@ -6,6 +6,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from rollouts.workers.slot import Slot
@@ -17,6 +18,25 @@ MergeOrder = Literal["arrival", "ordered"]
 
 # outdated keys, beside one for each worker, above which all keys are made anew
 _SPARE_KEYS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Limits of the calls that are made at one time.
+
+    Attributes:
+      room: Fragments that may be asked for.
+      credits: Calls that a worker may have.
+      offer: The newest weights.
+      size: Fragments of a call, unless the slot's most_per_call is lower.
+      num_lacking: Fragments that a learner lacks: for these, short of room, calls are smaller.
+    """
+
+    room: int
+    credits: int
+    offer: WeightOffer
+    size: int = 1
+    num_lacking: int = 0
 
 
 class Merge(Protocol):
@@ -31,25 +51,9 @@ class Merge(Protocol):
         ...
 
     def calls_to_make(
-        self,
-        slots: Sequence[Slot],
-        room: int,
-        credits: int,
-        offer: WeightOffer,
-        *,
-        size: int = 1,
-        num_lacking: int = 0,
+        self, slots: Sequence[Slot], demand: Demand
     ) -> Iterator[tuple[Slot, WeightOffer, int]]:
-        """Yields calls with their numbers of fragments; the caller makes each before the next.
-
-        Args:
-          slots: All workers.
-          room: Fragments that may be asked for.
-          credits: Calls that a worker may have.
-          offer: The newest weights.
-          size: Fragments of a call, unless the slot's most_per_call is lower.
-          num_lacking: Fragments that a learner lacks: for these, short of room, calls are smaller.
-        """
+        """Yields calls of `slots` with their numbers of fragments; each is made before the next."""
         ...
 
     def is_turn(self, slot: Slot) -> bool:
@@ -94,30 +98,24 @@ class ArrivalMerge:
             heapq.heapify(self._keys)
 
     def calls_to_make(
-        self,
-        slots: Sequence[Slot],
-        room: int,
-        credits: int,
-        offer: WeightOffer,
-        *,
-        size: int = 1,
-        num_lacking: int = 0,
+        self, slots: Sequence[Slot], demand: Demand
     ) -> Iterator[tuple[Slot, WeightOffer, int]]:
+        room, num_lacking = demand.room, demand.num_lacking
         while room > 0 and self._keys:
             key = self._keys[0]
             slot = self._slots[key[-1]]
             if slot.state != "running" or key != _key(slot):
                 heapq.heappop(self._keys)
                 continue
-            if len(slot.calls) >= credits:
+            if len(slot.calls) >= demand.credits:
                 return
-            num_fragments = min(size, slot.most_per_call)
+            num_fragments = min(demand.size, slot.most_per_call)
             if num_fragments > room:
                 # the call waits until there is room for all its fragments
                 if num_lacking <= 0:
                     return
                 num_fragments = room
-            yield slot, offer, num_fragments
+            yield slot, demand.offer, num_fragments
             room -= num_fragments
             num_lacking -= num_fragments
             self.may_ask(slot)
@@ -156,25 +154,18 @@ class OrderedMerge:
         pass
 
     def calls_to_make(
-        self,
-        slots: Sequence[Slot],
-        room: int,
-        credits: int,
-        offer: WeightOffer,
-        *,
-        size: int = 1,
-        num_lacking: int = 0,
+        self, slots: Sequence[Slot], demand: Demand
     ) -> Iterator[tuple[Slot, WeightOffer, int]]:
         wanted = [slot for slot in slots if slot.is_wanted]
-        for _ in range(room if wanted else 0):
+        for _ in range(demand.room if wanted else 0):
             later = (slot for slot in wanted if slot.config.worker_id > self._last_id)
             slot = next(later, wanted[0])
             self._last_id = slot.config.worker_id
             self._order.append(slot)
-            self._promised[self._last_id].append(offer)
+            self._promised[self._last_id].append(demand.offer)
         for slot in wanted:
             promised = self._promised[slot.config.worker_id]
-            while slot.state == "running" and promised and len(slot.calls) < credits:
+            while slot.state == "running" and promised and len(slot.calls) < demand.credits:
                 yield slot, promised.popleft(), 1
 
     def is_turn(self, slot: Slot) -> bool:

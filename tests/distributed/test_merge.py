@@ -12,7 +12,7 @@ from acted_worker import worker_config
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.workers.merge import ArrivalMerge, Merge, OrderedMerge, make_merge
+from rollouts.workers.merge import ArrivalMerge, Demand, Merge, OrderedMerge, make_merge
 from rollouts.workers.slot import Call, Slot
 
 ROOM = 3
@@ -30,7 +30,7 @@ def empty_call(num_fragments: int = 1) -> Call:
 def ask(merge: Merge, workers: list[Slot], room: int, credits: int, offer: Any) -> list[Any]:
     """Makes the calls that the merge wants; returns (worker_id, offer) of each."""
     made = []
-    for slot, weights, num_fragments in merge.calls_to_make(workers, room, credits, offer):
+    for slot, weights, num_fragments in merge.calls_to_make(workers, Demand(room, credits, offer)):
         assert num_fragments == 1
         made.append((slot.config.worker_id, weights))
         slot.calls.append(empty_call())
@@ -162,6 +162,7 @@ def test_arrival_asks_as_a_look_at_all_workers_would(
 ) -> None:
     workers = slots(num_workers)
     merge, num_asked = arrival(workers), 0
+    offer: Any = "v"
     for index, kind in events:
         slot = workers[index % num_workers]
         if kind == 0 and slot.calls:
@@ -178,7 +179,7 @@ def test_arrival_asks_as_a_look_at_all_workers_would(
         if expected is not None and len(expected.calls) >= credits:
             expected = None
         found = None
-        for found, _, _ in merge.calls_to_make(workers, 1, credits, offer="v"):  # type: ignore[arg-type]
+        for found, _, _ in merge.calls_to_make(workers, Demand(1, credits, offer)):
             num_asked += 1
             found.calls.append(empty_call())
             found.last_call = num_asked
@@ -189,7 +190,7 @@ def sizes(merge: Merge, workers: list[Slot], room: int, **asked: int) -> list[tu
     """Makes calls; returns (worker_id, fragments) of each."""
     made = []
     offer: Any = "v"
-    for slot, _, num_fragments in merge.calls_to_make(workers, room, 2, offer, **asked):
+    for slot, _, num_fragments in merge.calls_to_make(workers, Demand(room, 2, offer, **asked)):
         made.append((slot.config.worker_id, num_fragments))
         slot.calls.append(empty_call(num_fragments))
         slot.last_call = sum(len(each.calls) for each in workers) + len(made)

@@ -63,6 +63,32 @@ def make_service(coordinator: RolloutCoordinator, **kwargs: Any) -> ReplayServic
     return ReplayService(coordinator, OBS_SPACE, ACTION_SPACE, **settings)
 
 
+def ref_of_a_dead_owner() -> Any:
+    """Returns a reference to arrays that are lost for good, as with their node."""
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Owner:
+        def put(self) -> list[Any]:
+            return [ray.put(np.zeros(1 << 20))]
+
+    owner = Owner.remote()
+    (ref,) = ray.get(owner.put.remote(), timeout=TIMEOUT_S)
+    ray.kill(owner)
+
+    def is_lost() -> bool:
+        try:
+            ray.get(ref, timeout=1.0)
+        except ray.exceptions.GetTimeoutError:
+            return False
+        except ray.exceptions.ObjectLostError:
+            return True
+        return False
+
+    wait_until(is_lost)
+    return ref
+
+
 def assert_whole_transitions(batch: Any) -> None:
     """Checks that n-step items have the steps that their observations say, of one episode."""
     assert isinstance(batch, TransitionBatch)

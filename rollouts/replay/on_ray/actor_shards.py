@@ -13,12 +13,14 @@ from typing import Any
 
 import ray as _typed_ray
 
+from rollouts.errors import WorkerError
 from rollouts.replay.on_ray.mailbox import NAMESPACE, shard_error
-from rollouts.replay.shards.shard import ShardConfig, ShardHandle
+from rollouts.replay.shards.shard import FragmentLostError, ShardConfig, ShardHandle
 from rollouts.support.same_release import make_check
 from rollouts.workers.on_ray.bundles import Bundles
 from rollouts.workers.on_ray.futures import as_future
-from rollouts.workers.on_ray.ray_session import RaySession, RemotePayload, check_connected
+from rollouts.workers.on_ray.parcels import InRay
+from rollouts.workers.on_ray.ray_session import RaySession, check_connected
 
 ray: Any = _typed_ray
 
@@ -66,9 +68,15 @@ class RayShard:
         self._actor = actor
 
     def call(self, method: str, *args: Any) -> Future[Any]:
-        """Calls a method of the shard; fragments are passed as references."""
+        """Calls a method of the shard; fragments are passed as references, or as arrays."""
         check_connected()
-        return as_future(self._actor.call.remote(method, *map(_travelling, args)), shard_error)
+        try:
+            travelling = [_travelling(argument) for argument in args]
+        except (TimeoutError, WorkerError) as error:
+            lost: Future[Any] = Future()
+            lost.set_exception(FragmentLostError(str(error)))
+            return lost
+        return as_future(self._actor.call.remote(method, *travelling), shard_error)
 
     def close(self) -> None:
         """Ends the shard's process."""
@@ -78,8 +86,8 @@ class RayShard:
 
 
 def _travelling(argument: Any) -> Any:
-    if isinstance(argument, RemotePayload):
-        return argument.ref
+    if isinstance(argument, InRay):
+        return argument.argument()
     # the payload of a coordinator without workers is in this process
     return argument(0.0) if callable(argument) else argument
 

@@ -79,11 +79,12 @@ class RolloutCoordinator(Generic[Rollout]):
       rollout_length: Steps T per fragment.
       num_coordinators: Processes that lead the workers. With 1 this process leads them. With more,
         so many Ray actors lead an equal share each: actor w % num_coordinators leads worker w. This
-        process takes references to many fragments at a time from them, and keeps the one queue,
-        account and limit on lag. An actor that dies is started again with other workers and new
-        episodes; the fragments of its open calls count as interrupted, and arrays that were not
-        fetched yet are lost. `faults` holds for these actors as it does for workers. Not with
-        inference, tensor_transport or queue.merge="ordered".
+        process takes many fragments at a time from them, and keeps the one queue, account and limit
+        on lag: worth it where many small fragments keep this process busy. An actor that dies is
+        started again with other workers and new episodes; the fragments of its open calls count as
+        interrupted, and arrays of 100 kB or more that were not fetched yet are lost. `faults` holds
+        for these actors as it does for workers. Not with inference, tensor_transport or
+        queue.merge="ordered".
       num_threads_per_worker: Threads of each pool.
       seed: Seed of the environments and, mixed with the worker's number, of the policies.
       env_options: Further keyword arguments of `make_vec`, an environment's options among them.
@@ -432,7 +433,8 @@ class RolloutCoordinator(Generic[Rollout]):
         Reasons of `discarded`:
           closed          queued when the coordinator was closed
           stale           above max_policy_lag
-          lost            what held the arrays died: a node, or with `tensor_transport` a worker
+          lost            what held the arrays died: a node, with `tensor_transport` a worker, or
+                          one of several coordinators, if the fragment has 100 kB or more
           duplicate, out_of_order   a worker broke its numbering; never seen yet
         Reasons of `interrupted` and `failures`:
           worker_died     the process or its node ended

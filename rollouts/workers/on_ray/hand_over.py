@@ -12,11 +12,8 @@ from rollouts.errors import LearnerError, ProtocolError, SpecError, WorkerError
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.support.ray_private import actor_id, calling, has_transports
 from rollouts.support.same_release import make_check
-from rollouts.workers.on_ray.ray_session import (
-    RemotePayload,
-    check_connected,
-    connected,
-)
+from rollouts.workers.on_ray.parcels import InRay
+from rollouts.workers.on_ray.ray_session import check_connected, connected
 from rollouts.workers.tensor_transport import TensorTransport
 
 # ray annotates only half of what it exports
@@ -78,26 +75,25 @@ class HandOver:
     """One attempt to hand a fragment over to a learner's actor; see `FragmentInbox`."""
 
     def __init__(self, handle: FragmentHandle, learner: Any, *, copies: bool) -> None:
-        """Starts the attempt; waits for nothing.
+        """Starts the attempt; waits for nothing, except for the parcel that the fragment may be in.
 
         Args:
           handle: The fragment, whose arrays are in a worker or in Ray's object store.
           learner: The actor.
           copies: See `FragmentInbox.receive`.
         Raises:
-          LearnerError: The learner died.
+          LearnerError: The learner died. TimeoutError, WorkerError: See `ParcelPayload.argument`.
         """
-        if not isinstance(handle.fetch, RemotePayload):
+        if not isinstance(handle.fetch, InRay):
             raise ProtocolError("the arrays of this fragment are not in Ray: take it with get()")
         self._learner, self._payload = learner, handle.fetch
         self._ticket = uuid.uuid4().hex
         # the handle keeps the arrays alive until the attempt is over
         self.handle = handle
+        arrays = handle.fetch.argument()
         with connected():
             try:
-                self._done = learner.receive.remote(
-                    self._ticket, handle.info, handle.fetch.ref, copies
-                )
+                self._done = learner.receive.remote(self._ticket, handle.info, arrays, copies)
             except ray.exceptions.RayActorError as error:
                 raise _has_died(learner, error) from error
 

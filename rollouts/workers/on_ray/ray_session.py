@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +156,7 @@ class WorkerLauncher:
       transport: Ray's name of the transport of tensors to a learner; None: the object store.
       has_transport: Whether the actor sends or receives tensors by a direct transport.
       destination: Place where the fragments' arrays are taken.
+      as_bytes: Whether workers return small fragments as bytes, see `small_arrays.py`.
     """
 
     options: Mapping[str, Any]
@@ -166,6 +166,7 @@ class WorkerLauncher:
     transport: str | None
     has_transport: bool
     destination: Destination
+    as_bytes: bool = False
 
     def __call__(self, config: WorkerConfig) -> ActorHandle:
         """Starts a worker; does not wait for it."""
@@ -190,7 +191,9 @@ class WorkerLauncher:
             options["enable_tensor_transport"] = True
         # Ray repeats nothing by itself: a repeated call would repeat or stitch trajectories
         return ray.remote(**options, max_restarts=0, max_task_retries=0)(
-            _make_host_class((self.transport,) if self.transport else (), self.has_transport)
+            _make_host_class(
+                (self.transport,) if self.transport else (), self.has_transport, self.as_bytes
+            )
         )
 
 
@@ -202,7 +205,7 @@ def own_path() -> list[str]:
 class RemotePayload:
     """A fragment's arrays in Ray's object store, or its tensors in the worker that made them.
 
-    A call fetches them; other actors can be given `ref`.
+    A call fetches them; other actors are given `argument`.
     """
 
     def __init__(self, ref: Any, worker: Any = None) -> None:
@@ -212,10 +215,14 @@ class RemotePayload:
           ref: Ray's reference to them.
           worker: The actor that has them, if they are tensors that did not leave it.
         """
-        self.ref, self._worker = ref, worker
+        self._ref, self._worker = ref, worker
         self._brought: Future[Payload] | None = None
         # this process is no end of a direct transport, and takes tensors through the object store
         self._options = {} if worker is None else BY_OBJECT_STORE
+
+    def argument(self) -> Any:
+        """Returns what another actor is given, whose call then has the arrays."""
+        return self._ref
 
     def has_holder(self, timeout_s: float) -> bool:
         """Tells whether the worker answers in time, and so still has the tensors."""
@@ -231,23 +238,35 @@ class RemotePayload:
         return True
 
     def bring(self) -> Future[Payload]:
-        """Begins to bring the arrays to this process; must be called in `connected`."""
-        self._brought = self.ref.future()
+        """Begins to bring the arrays to this node, to stay; must be called in `connected`."""
+        self._brought = self._ref.future()
         return self._brought
 
     def __call__(self, timeout_s: float) -> Payload:
         """Fetches the arrays; see `FragmentHandle.fetch`."""
-        check_connected()
-        try:
-            if self._brought is not None:
-                return self._brought.result(timeout_s)
-            limit_s = max(_MIN_FETCH_S, timeout_s)
-            payload: Payload = ray.get(self.ref, timeout=limit_s, **self._options)
-        except (ray.exceptions.GetTimeoutError, FutureTimeoutError):
-            raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
-        except ray.exceptions.RayError as error:
-            raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
+        payload: Payload = fetch(self._ref, timeout_s, **self._options)
         return payload
+
+
+def fetch(ref: Any, timeout_s: float | None = None, **options: Any) -> Any:
+    """Fetches arrays of a fragment, or a parcel of several.
+
+    Args:
+      ref: Ray's reference.
+      timeout_s: Seconds to wait; None waits for ever.
+      options: Further ones of `ray.get`.
+    Raises:
+      TimeoutError: They did not arrive in time.
+      WorkerError: They are lost, or Ray was shut down.
+    """
+    check_connected()
+    try:
+        limit_s = None if timeout_s is None else max(_MIN_FETCH_S, timeout_s)
+        return ray.get(ref, timeout=limit_s, **options)
+    except ray.exceptions.GetTimeoutError:
+        raise TimeoutError(f"the arrays did not arrive within {timeout_s} s") from None
+    except ray.exceptions.RayError as error:
+        raise WorkerError(f"the arrays of a fragment are lost: {error}") from error
 
 
 class ActorHandle:
@@ -339,10 +358,11 @@ class DirectHandle(ActorHandle):
             return done, [RemotePayload(ref, self._actor)]
 
 
-def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
+def _make_host_class(needed: tuple[str, ...], has_transport: bool, as_bytes: bool = False) -> type:
     """Makes the actor class around RolloutWorker, with or without direct transports.
 
-    A worker that cannot open the `needed` transports refuses to start.
+    A worker that cannot open the `needed` transports refuses to start. `as_bytes`: See
+    `WorkerLauncher`.
 
     The class is local, so Ray ships its code instead of importing `rollouts`. That matters: Ray
     puts the driver's working directory first on a worker's sys.path, and a source tree lying there
@@ -371,10 +391,12 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
 
             import ray
 
+            from rollouts.workers.small_arrays import as_bytes as small_as_bytes
             from rollouts.workers.worker import build_worker
             from rollouts.workers.worker_failure import guarded
 
             def start() -> Any:
+                self._form = small_as_bytes if as_bytes else lambda payload: payload
                 self._worker = build_worker(self._recipe, self._config)
                 node_id = ray.get_runtime_context().get_node_id()
                 return dataclasses.replace(self._worker.describe(), node_id=node_id)
@@ -392,7 +414,7 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
             result = guarded(lambda: self._worker.collect(offer))
             if isinstance(result, WorkerFailure):
                 return result, None
-            return result.info, result.payload
+            return result.info, self._form(result.payload)
 
         def collect_several(self, num_fragments: int, offer: Any = None) -> Any:
             from rollouts.workers.worker_failure import WorkerFailure, guarded
@@ -400,7 +422,7 @@ def _make_host_class(needed: tuple[str, ...], has_transport: bool) -> type:
             result = guarded(lambda: self._worker.collect_several(offer, num_fragments))
             answers, payloads = ((result,), []) if isinstance(result, WorkerFailure) else result
             # Ray expects as many values as the call announced
-            return answers, *payloads, *[None] * (num_fragments - len(payloads))
+            return answers, *map(self._form, payloads), *[None] * (num_fragments - len(payloads))
 
         def collect_tensors(self, offer: Any = None) -> Any:
             self._info, payload = self.collect(offer)

@@ -2,8 +2,8 @@
 """Coordinators as actors of Ray, each with a share of the workers: the driver's end, and the actor.
 
 Workers belong to the coordinator that started them: Ray ends them with it, and the next life of the
-coordinator starts others. Fragments belong to it, too: after its death, references to fragments
-that were not fetched yet lead nowhere.
+coordinator starts others. What it answered is the driver's, except for arrays that are so large
+that an answer has references to them: those belong to it, and are lost with it, see `parcels.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 import ray as _typed_ray
@@ -23,8 +24,8 @@ from rollouts.support.same_release import make_check
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.offers import WeightOffer
 from rollouts.workers.on_ray.futures import as_future
+from rollouts.workers.on_ray.parcels import Parcel, ParcelPayload
 from rollouts.workers.on_ray.ray_session import (
-    RemotePayload,
     WorkerLauncher,
     as_started,
     check_connected,
@@ -73,7 +74,7 @@ class Shares:
         self.reports = ShareReports(num_workers, num_coordinators)
         self._num_workers, self._num_coordinators = num_workers, num_coordinators
         self._weights = weights
-        self._recipe = (launch, share_rules(rules, num_coordinators))
+        self._recipe = (replace(launch, as_bytes=True), share_rules(rules, num_coordinators))
         self._lock = threading.Lock()
         self._newest: dict[int, ShareHandle] = {}
         # coordinators step no environments, so they reserve no CPU; Ray spreads them over nodes
@@ -121,6 +122,8 @@ class ShareHandle:
     def __init__(self, actor: Any, config: WorkerConfig, shares: Shares) -> None:
         self.config = config
         self._actor, self._shares = actor, shares
+        # made once, as Ray checks options each time that they are given
+        self._collect = actor.collect.options(num_returns=2)
         self.has_started = False
         self._offered = 0  # the newest version that was sent to the coordinator
         self._num_calls = 0
@@ -138,24 +141,23 @@ class ShareHandle:
 
     def collect(
         self, offer: WeightOffer, num_fragments: int
-    ) -> tuple[Future[Answers], Sequence[RemotePayload]]:
-        """Asks for fragments of any of its workers; payloads refer to them once it answers."""
-        payloads = [RemotePayload(None) for _ in range(num_fragments)]
+    ) -> tuple[Future[Answers], Sequence[ParcelPayload]]:
+        """Asks for fragments of any of its workers, all of which come in one parcel."""
         news = (offer,) if offer.version > self._offered else ()
         number, self._num_calls = self._num_calls, self._num_calls + 1
         with connected():
-            ref = self._actor.collect.remote(number, num_fragments, *news)
+            answers, entries = self._collect.remote(number, num_fragments, *news)
             self._offered = offer.version
+            parcel = Parcel(entries)
 
             def read(answer: Any) -> Answers:
-                pairs, failure, report = answer
+                infos, failure, report = answer
                 if report is not None:
                     self._shares.note(self.config, report)
-                for payload, (_, arrays) in zip(payloads, pairs, strict=False):
-                    payload.ref = arrays
-                return (*(info for info, _ in pairs), *([] if failure is None else [failure]))
+                return (*infos, *([] if failure is None else [failure]))
 
-            return as_future(ref, _as_death, read), payloads
+            payloads = [ParcelPayload(parcel, index) for index in range(num_fragments)]
+            return as_future(answers, _as_death, read), payloads
 
     def report(self) -> Any:
         """Returns Ray's reference to a report. To be called inside `connected`."""
@@ -200,10 +202,14 @@ def _make_host_class() -> type:
         async def collect(self, number: int, num_fragments: int, offer: Any = None) -> Any:
             import asyncio
 
+            from rollouts.workers.on_ray.parcels import make_parcel
+
             asked = self._share.ask(number, num_fragments, offer)
             answer = await asyncio.wrap_future(asked)
-            pairs = [(handle.info, handle.fetch.ref) for handle in answer.handles]
-            return pairs, answer.failure, self._share.take_news()
+            # beside the event loop, as it waits for arrays
+            entries = await asyncio.to_thread(make_parcel, answer.handles)
+            infos = [handle.info for handle in answer.handles]
+            return (infos, answer.failure, self._share.take_news()), entries
 
         async def report(self) -> Any:
             return self._share.report()

@@ -26,6 +26,7 @@ from replay_world import (
     kill_worker,
     make_coordinator,
     make_service,
+    ref_of_a_dead_owner,
     sample_until,
 )
 
@@ -45,32 +46,6 @@ from rollouts.workers import QueueLimits
 pytestmark = pytest.mark.system
 
 SEQUENCES = TableConfig("sequences", items=Sequences(4, period=2, burn_in=1))
-
-
-def ref_of_a_dead_owner() -> Any:
-    """Returns a reference to arrays that are lost for good, as with their node."""
-    import ray
-
-    @ray.remote(num_cpus=0)
-    class Owner:
-        def put(self) -> list[Any]:
-            return [ray.put(np.zeros(1 << 20))]
-
-    owner = Owner.remote()
-    (ref,) = ray.get(owner.put.remote(), timeout=TIMEOUT_S)
-    ray.kill(owner)
-
-    def is_lost() -> bool:
-        try:
-            ray.get(ref, timeout=1.0)
-        except ray.exceptions.GetTimeoutError:
-            return False
-        except ray.exceptions.ObjectLostError:
-            return True
-        return False
-
-    wait_until(is_lost)
-    return ref
 
 
 def test_transitions_of_two_workers_come_from_two_shards(start: Start) -> None:
