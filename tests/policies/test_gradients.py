@@ -154,6 +154,30 @@ def test_tables_have_the_gradients_of_autograd(num_rows: int) -> None:
         np.testing.assert_allclose(ours[name], expected, rtol=0, atol=2e-5, err_msg=name)
 
 
+class TanhReaders(nn.Module):
+    """A tanh that one layer reads, one that two layers read, and one that is also an output."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(5, size)] + [nn.Linear(size, size)] * 2)
+        self.second, self.third = nn.Linear(size, 6), nn.Linear(6, size)
+        self.last = nn.Linear(size, 2)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = obs
+        for layer in self.layers:
+            hidden = layer(hidden).tanh()
+        output = self.third(self.second(hidden).tanh()).tanh()
+        return output, self.last(output), self.last(hidden)
+
+
+@pytest.mark.parametrize("num_rows", [1, 16, 100])
+@pytest.mark.parametrize("size", [16, 30, 64])
+def test_a_tanh_gets_the_gradients_of_all_its_readers(size: int, num_rows: int) -> None:
+    torch.manual_seed(size)
+    assert_same_gradients(TanhReaders(size), 5, num_rows)
+
+
 def param(name: str, *shape: int) -> Param:
     strides = tuple(int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
     return Param(name, shape, shape, 0, strides)

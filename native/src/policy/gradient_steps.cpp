@@ -109,7 +109,7 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t
   ReadParams(sources);
   ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
     Part& part = parts_[index];
-    part.sums.assign(static_cast<std::size_t>(gradients_.num_sums()), 0.0f);
+    part.sums.resize(static_cast<std::size_t>(gradients_.num_sums()));
     begin(index);
     const auto of_part = [&](const ChunkOutputs& chunk) { loss(index, chunk); };
     gradients_.Run(weights_, part.first, part.last, sequences, load, of_part, part.room,

@@ -82,7 +82,7 @@ void Gradients::Plan(const std::vector<bool>& trained) {
   const std::vector<bool> wanted = FindWanted(trained);
   steps_.resize(network_.instructions().size());
   PlanInputs(wanted);
-  std::vector<bool> transposed(program.ops.size() + 1, false);
+  PlanTanh();
   std::vector<std::int64_t> places(program.ops.size() + 1, -1);
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const std::int32_t index = network_.sources()[i].op;
@@ -144,16 +144,38 @@ void Gradients::PlanInputs(const std::vector<bool>& wanted) {
   }
 }
 
+// Finds the linears that read a tanh alone. Their kernel multiplies by its slope what it stores.
+void Gradients::PlanTanh() {
+  const Program& program = network_.program();
+  std::vector<std::int32_t> readers(program.ops.size() + 1, 0);
+  for (const Op& op : program.ops) {
+    for (const std::int32_t input : op.inputs) ++readers[input];
+  }
+  for (const std::int32_t output : program.outputs) ++readers[output];
+  // for each register, the last instruction that writes it
+  std::vector<std::size_t> writer(readers.size(), 0);
+  for (std::size_t i = 0; i < steps_.size(); ++i) {
+    const std::int32_t index = network_.sources()[i].op;
+    writer[index + 1] = i;
+    const Op& op = program.ops[index];
+    if (op.kind != OpKind::kLinear || !steps_[i].wants_a) continue;
+    const std::int32_t input = op.inputs[0];
+    if (input == 0 || program.ops[input - 1].kind != OpKind::kTanh || readers[input] > 1) continue;
+    // the tanh must have overwritten its input, so that both gradients have one place
+    const Instruction& tanh = network_.instructions()[writer[input]];
+    BackwardStep& of_tanh = steps_[writer[input]];
+    if (tanh.a != tanh.out || of_tanh.adds_a || steps_[i].adds_a) continue;
+    steps_[i].through_tanh = true;
+    of_tanh.wants_a = false;
+  }
+}
+
 void Gradients::PlanLinear(std::size_t index, BackwardStep& step) {
   const Op& op = network_.program().ops[index];
   const std::int32_t inputs = network_.size(op.inputs[0]);
-  step.padded = Padded(inputs);
   step.tail = TailOf(inputs);
   step.summed = Padded(inputs - step.tail);
-  if (!step.wants_a) return;
-  step.matrix = num_matrices_;
-  matrices_.push_back({op.params[0], num_matrices_, op.size, inputs, step.padded});
-  num_matrices_ += std::int64_t{op.size} * step.padded;
+  step.matrix = op.params[0];
 }
 
 void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, BackwardStep& step) {
@@ -180,21 +202,8 @@ void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, Ba
 
 void Gradients::Pack(std::span<const std::span<const float>> params, Weights& weights) const {
   network_.Pack(params, weights.packed);
-  // padding is read and not stored
-  weights.matrices.resize(static_cast<std::size_t>(num_matrices_ + kBlock), 0.0f);
-  for (const Matrix& matrix : matrices_) {
-    const float* from = params[matrix.param].data();
-    float* to = weights.matrices.data() + matrix.offset;
-    if (matrix.inputs == matrix.padded) {
-      std::copy_n(from, std::int64_t{matrix.outputs} * matrix.inputs, to);
-      continue;
-    }
-    for (std::int32_t o = 0; o < matrix.outputs; ++o) {
-      std::copy(from, from + matrix.inputs, to);
-      from += matrix.inputs;
-      to += matrix.padded;
-    }
-  }
+  weights.params.clear();
+  for (const std::span<const float> each : params) weights.params.push_back(each.data());
 }
 
 // Rows that are computed together, in one thread's memory.
@@ -206,6 +215,7 @@ struct Gradients::Pass {
   std::int64_t most;  // the number of rows that it has room for
   std::int64_t group_size;
   std::int64_t first = 0, last = 0;
+  bool adds = false;  // to the sums of the rows before
 
   std::int32_t groups() const {
     return static_cast<std::int32_t>((last - first + kColumns - 1) / kColumns);
@@ -250,6 +260,7 @@ void Gradients::Run(const Weights& weights, std::int64_t first, std::int64_t las
     pass.last = std::min(last, first + pass.most);
     Forward(weights, sequences, load, pass);
     Backward(weights, sequences, loss, pass, sums);
+    pass.adds = true;
   }
 }
 
@@ -327,9 +338,10 @@ void Gradients::Backward(const Weights& weights, const Sequences& sequences, con
       const Group group(pass, g);
       loss({&network_, values + g * pass.group_size, given, group.first, group.columns, t});
     }
-    const Chunk chunk{values, pass.gradients, pass.transposed, network_.num_rows(), pass.groups()};
+    const Chunk chunk{values,         pass.gradients, pass.transposed, network_.num_rows(),
+                      pass.groups(), pass.adds || t + 1 < sequences.num_steps};
     BestKernels().backward(instructions.data(), steps_.data(), count, weights.packed.data(),
-                           weights.matrices.data(), chunk, sums);
+                           weights.params.data(), chunk, sums);
     for (std::int32_t g = 0; g < pass.groups() && t > sequences.burn_in; ++g) {
       Carry(sequences, Group(pass, g), t, pass.gradients + g * pass.group_size,
             pass.carried + g * carried_size);
@@ -364,6 +376,10 @@ void Gradients::Carry(const Sequences& sequences, const Group& group, std::int32
 void Gradients::Unpack(const float* sums, const Sum& place, bool adds, float* gradient) {
   const float* from = sums + place.offset;
   const float* lanes = sums + place.tails();
+  // sums over lanes alone, such as a bias', lie as the gradient does
+  if (!adds && place.columns == 0) {
+    return BestKernels().add_lanes(lanes, std::int64_t{place.rows} * place.tail, gradient);
+  }
   const auto take = [&](const float* numbers, std::int32_t count) {
     for (std::int32_t k = 0; k < count; ++k) gradient[k] = adds ? gradient[k] + numbers[k] : numbers[k];
     gradient += count;

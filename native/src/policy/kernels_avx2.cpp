@@ -27,7 +27,7 @@ namespace rollouts::policy {
 const Kernels* Avx2Kernels() {
   static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo,
                                     DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, PackBlock, Act};
+                                    SumSquares, AddLanes, TransposeRows, Act};
   return &kKernels;
 }
 

@@ -37,7 +37,7 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 const Kernels* Avx512Kernels() {
   static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo,
                                     DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, PackBlock, Act};
+                                    SumSquares, AddLanes, TransposeRows, Act};
   return &kKernels;
 }
 

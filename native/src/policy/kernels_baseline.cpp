@@ -15,11 +15,11 @@ const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
   static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo,
                                     DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, PackBlock, Act};
+                                    SumSquares, AddLanes, TransposeRows, Act};
 #else
   static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo,
                                     DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, PackBlock, Act};
+                                    SumSquares, AddLanes, TransposeRows, Act};
 #endif
   return &kKernels;
 }

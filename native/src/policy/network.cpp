@@ -385,8 +385,11 @@ void Network::Pack(std::span<const std::span<const float>> params, std::vector<f
     for (std::int32_t first = 0; first < placed.outputs;) {
       const std::int32_t block = LinearBlock(placed.outputs - first);
       const std::int32_t filled = std::min(block, placed.outputs - first);
-      const float* rows = from.data() + static_cast<std::int64_t>(first) * placed.inputs;
-      BestKernels().pack(rows, filled, placed.inputs, block, to);
+      const float* rows[kColumns];
+      for (std::int32_t o = 0; o < filled; ++o) {
+        rows[o] = from.data() + static_cast<std::int64_t>(first + o) * placed.inputs;
+      }
+      BestKernels().transpose(rows, filled, placed.inputs, block, to);
       to += static_cast<std::int64_t>(block) * placed.inputs;
       first += block;
     }

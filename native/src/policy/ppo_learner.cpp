@@ -168,13 +168,15 @@ void PpoLearner::AddLoss(Part& part, const PpoRule& rule, const ChunkOutputs& ch
 // Loads the observations of a step, and before the first step the states.
 void PpoLearner::LoadColumns(const ActedRows& acted, std::span<const std::int64_t> rows,
                              std::int32_t step, float* to) const {
-  const auto copy = [&](const float* from, std::int64_t first, std::int64_t size, float* column) {
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      const float* row = from + (first + rows[i]) * size;
-      for (std::int64_t k = 0; k < size; ++k) column[k * kColumns + i] = row[k];
+  const auto copy = [&](const float* from, std::int64_t first, std::int32_t size, float* columns) {
+    const float* places[kColumns];
+    for (std::size_t i = 0; i < kColumns; ++i) {
+      // columns beyond the minibatch repeat its first row
+      places[i] = from + (first + rows[i < rows.size() ? i : 0]) * size;
     }
+    BestKernels().transpose(places, kColumns, size, kColumns, columns);
   };
-  const std::int64_t size = network().program().obs_size;
+  const std::int32_t size = network().program().obs_size;
   copy(acted.obs, step * acted.num_sequences(), size, to);
   if (step == 0) copy(acted.states, 0, network().state_size(), to + size * kColumns);
 }

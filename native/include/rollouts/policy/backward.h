@@ -23,11 +23,12 @@ struct BackwardStep {
   bool adds_b = false;
   bool adds_c = false;
   bool transposes = false;      // to do for a linear's input, unless an earlier step has
-  std::int32_t padded = 0;      // a linear's inputs, rounded up to a whole block
-  std::int32_t tail = 0;    // its last inputs, summed over lanes: too few for a vector
+  std::int32_t tail = 0;    // a linear's last inputs, summed over lanes: too few for a vector
   std::int32_t summed = 0;  // the inputs before them, rounded up to a whole block
   std::int64_t transposed = 0;  // a linear's input by column: (columns, summed)
-  std::int64_t matrix = -1;     // a linear's weights by output: (outputs, padded)
+  std::int32_t matrix = -1;     // a linear's weights: their number among the parameters
+  // The input of a linear is a tanh that nothing else reads: a gradient goes through both at once.
+  bool through_tanh = false;
   // Gradients of parameters; -1: not wanted. A linear has (outputs, summed) and then (outputs,
   // tail, kColumns), a table its own shape, all others (size, kColumns); lanes are added up at the
   // end.
@@ -41,6 +42,7 @@ struct Chunk {
   float* transposed;       // memory to use
   std::int32_t num_rows;
   std::int32_t groups;
+  bool adds;               // to the sums of earlier chunks; the first chunk writes them
 };
 
 }  // namespace rollouts::policy

@@ -59,11 +59,12 @@ ROLLOUTS_OPERATIONS(ROLLOUTS_EACH, ROLLOUTS_WITH, ROLLOUTS_PAIR, ROLLOUTS_LOOP)
 struct Group {
   const float* values;
   float* gradients;
+  bool adds;  // to the sums of earlier groups
 };
 
 Group GroupOf(const Chunk& chunk, int group) {
   const std::int64_t offset = std::int64_t{group} * chunk.num_rows * kColumns;
-  return {chunk.values + offset, chunk.gradients + offset};
+  return {chunk.values + offset, chunk.gradients + offset, chunk.adds || group > 0};
 }
 
 // Adds to an input's gradient, or writes its first contribution.
@@ -139,13 +140,28 @@ void WhereBack(const Instruction& step, const BackwardStep& back, const Group& g
   if (back.wants_c) PartBack<WhereNot>(step, group, condition, no, no, back.adds_c);
 }
 
-// Adds the gradients (size, kColumns) of some groups to sums of the same shape.
-void AddColumns(const float* gradients, int size, float* sums, std::int64_t group_size = 0,
-                int groups = 1) {
+// The sum to which gradients are added.
+Floats SumBefore(const float* sum, bool adds) { return adds ? Load(sum) : Splat(0.0f); }
+
+// Sums the gradients (size, kColumns) of kGroups groups to an array of the same shape.
+template <int kGroups = 1>
+void AddColumns(const float* gradients, int size, float* sums, bool adds,
+                std::int64_t group_size = 0) {
   for (int i = 0; i < size * kColumns; i += kLanes) {
-    Floats sum = Load(sums + i);
-    for (int g = 0; g < groups; ++g) sum += Load(gradients + g * group_size + i);
+    Floats sum = SumBefore(sums + i, adds);
+    for (int g = 0; g < kGroups; ++g) sum += Load(gradients + g * group_size + i);
     Store(sums + i, sum);
+  }
+}
+
+void AddColumnsOf(const Chunk& chunk, int row, int size, float* sums) {
+  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
+  const float* gradients = chunk.gradients + row * kColumns;
+  if (chunk.groups == kChunkGroups) {
+    return AddColumns<kChunkGroups>(gradients, size, sums, chunk.adds, group_size);
+  }
+  for (int g = 0; g < chunk.groups; ++g) {
+    AddColumns(gradients + g * group_size, size, sums, chunk.adds || g > 0);
   }
 }
 
@@ -156,7 +172,7 @@ void LayerNormBack(const Instruction& step, const BackwardStep& back, const floa
   const float* given = group.gradients + step.out * kColumns;
   float* to = group.gradients + step.a * kColumns;
   const float size = static_cast<float>(step.size);
-  if (back.bias_sum >= 0) AddColumns(given, step.size, sums + back.bias_sum);
+  if (back.bias_sum >= 0) AddColumns(given, step.size, sums + back.bias_sum, group.adds);
   for (int v = 0; v < kColumns; v += kLanes) {
     Floats sum = Splat(0.0f), squares = Splat(0.0f);
     for (int k = 0; k < step.size; ++k) sum += Load(x + k * kColumns + v);
@@ -173,7 +189,7 @@ void LayerNormBack(const Instruction& step, const BackwardStep& back, const floa
       Floats gradient = Load(given + k * kColumns + v);
       if (back.weight_sum >= 0) {
         float* gain_sum = sums + back.weight_sum + k * kColumns + v;
-        Store(gain_sum, Fma(gradient, normal, Load(gain_sum)));
+        Store(gain_sum, Fma(gradient, normal, SumBefore(gain_sum, group.adds)));
       }
       if (gain) gradient = gradient * gain[k];
       gradients += gradient;
@@ -195,6 +211,10 @@ void EmbeddingBack(const Instruction& step, const BackwardStep& back, float* sum
                    const Group& group) {
   const float* x = group.values + step.a * kColumns;
   const float* given = group.gradients + step.out * kColumns;
+  if (!group.adds) {
+    const std::int64_t size = std::int64_t{step.b_size} * step.size;
+    for (std::int64_t i = 0; i < size; ++i) sums[back.weight_sum + i] = 0.0f;
+  }
   for (int column = 0; column < kColumns; ++column) {
     const int index = static_cast<int>(x[column]);
     // the same entry as in the forward pass
@@ -237,14 +257,26 @@ ROLLOUTS_INLINE void Swap(Floats (&rows)[kLanes]) {
   if constexpr (kBlock > 1) Swap<kBlock / 2>(rows);
 }
 
+// Loads kLanes rows of as many numbers, transposed. The largest blocks are swapped by loading
+// halves of rows, because a shuffle takes longer than a load. Row i begins at `row(i)`.
+template <typename Row>
+ROLLOUTS_INLINE void LoadTransposed(const Row& row, Floats (&rows)[kLanes]) {
+  constexpr int kHalf = kLanes / 2;
+  for (int i = 0; i < kHalf; ++i) {
+    const float *upper = row(i), *lower = row(i + kHalf);
+    rows[i] = LoadHalves(upper, lower);
+    rows[i + kHalf] = LoadHalves(upper + kHalf, lower + kHalf);
+  }
+  Swap<kHalf / 2>(rows);
+}
+
 // Transposes a register's features (size, kColumns) to (kColumns, padded). Features from the size
 // up to the padded one are whatever lies after the register.
 void Transpose(const float* from, int padded, float* to) {
   for (int k = 0; k < padded; k += kLanes) {
     for (int v = 0; v < kColumns; v += kLanes) {
       Floats rows[kLanes];
-      for (int i = 0; i < kLanes; ++i) rows[i] = Load(from + (k + i) * kColumns + v);
-      Swap<kLanes / 2>(rows);
+      LoadTransposed([=](int i) { return from + (k + i) * kColumns + v; }, rows);
       for (int i = 0; i < kLanes; ++i) Store(to + (v + i) * padded + k, rows[i]);
     }
   }
@@ -254,12 +286,19 @@ void Transpose(const float* from, int padded, float* to) {
 // multiply-add of the output's gradient and the inputs.
 template <int kOutputs, int kWide>
 void SumWeights(const float* inputs, int padded, const float* gradients, std::int64_t group_size,
-                int groups, float* sums) {
+                int groups, float* sums, bool adds) {
   Floats sum[kOutputs][kWide];
 #pragma GCC unroll 32
   for (int o = 0; o < kOutputs; ++o) {
 #pragma GCC unroll 2
-    for (int w = 0; w < kWide; ++w) sum[o][w] = Load(sums + o * padded + w * kLanes);
+    for (int w = 0; w < kWide; ++w) sum[o][w] = Splat(0.0f);
+  }
+  if (adds) {
+#pragma GCC unroll 32
+    for (int o = 0; o < kOutputs; ++o) {
+#pragma GCC unroll 2
+      for (int w = 0; w < kWide; ++w) sum[o][w] = Load(sums + o * padded + w * kLanes);
+    }
   }
   for (int g = 0; g < groups; ++g) {
     for (int c = 0; c < kColumns; ++c) {
@@ -284,12 +323,12 @@ void SumWeights(const float* inputs, int padded, const float* gradients, std::in
 // kTail, kColumns).
 template <int kTail>
 void SumTail(const float* inputs, const float* gradients, std::int64_t group_size, int groups,
-             int outputs, float* sums) {
+             int outputs, float* sums, bool adds) {
   for (int o = 0; o < outputs; ++o, sums += kTail * kColumns) {
     for (int v = 0; v < kColumns; v += kLanes) {
       Floats sum[kTail];
 #pragma GCC unroll 4
-      for (int k = 0; k < kTail; ++k) sum[k] = Load(sums + k * kColumns + v);
+      for (int k = 0; k < kTail; ++k) sum[k] = SumBefore(sums + k * kColumns + v, adds);
       for (int g = 0; g < groups; ++g) {
         const Floats gradient = Load(gradients + g * group_size + o * kColumns + v);
 #pragma GCC unroll 4
@@ -306,33 +345,34 @@ void SumTail(const float* inputs, const float* gradients, std::int64_t group_siz
 // Computes the gradient for all outputs and kWide vectors of inputs.
 template <int kWide>
 void SumWeightColumns(const float* inputs, int padded, const float* gradients,
-                      std::int64_t group_size, int groups, int outputs, float* sums) {
+                      std::int64_t group_size, int groups, int outputs, float* sums, bool adds) {
   // as many sums as registers allow
   constexpr int kTile = (kLanes == 16 ? 24 : 12) / kWide;
   int o = 0;
   for (; o + kTile <= outputs; o += kTile) {
     SumWeights<kTile, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
-                             sums + o * padded);
+                             sums + o * padded, adds);
   }
   for (; o + 4 <= outputs; o += 4) {
     SumWeights<4, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
-                         sums + o * padded);
+                         sums + o * padded, adds);
   }
   for (; o + 2 <= outputs; o += 2) {
     SumWeights<2, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
-                         sums + o * padded);
+                         sums + o * padded, adds);
   }
   if (o < outputs) {
     SumWeights<1, kWide>(inputs, padded, gradients + o * kColumns, group_size, groups,
-                         sums + o * padded);
+                         sums + o * padded, adds);
   }
 }
 
 // Computes kTile inputs' gradients for kWide vectors of columns, which lie `apart` from each other:
-// for each output in order, a fused multiply-add.
+// for each output in order, a fused multiply-add. `tanh` is null, or points to the inputs, results
+// of a tanh by whose slope the gradients are multiplied.
 template <int kTile, int kWide>
-void SumInputs(const float* matrix, int padded, const float* given, std::int64_t apart, int outputs,
-               float* to, int left, bool adds) {
+void SumInputs(const float* matrix, int inputs, const float* given, std::int64_t apart, int outputs,
+               const float* tanh, float* to, bool adds) {
   Floats sum[kTile][kWide];
 #pragma GCC unroll 32
   for (int k = 0; k < kTile; ++k) {
@@ -344,35 +384,59 @@ void SumInputs(const float* matrix, int padded, const float* given, std::int64_t
     Floats column[kWide];
     for (int v = 0; v < kWide; ++v) column[v] = Load(given + o * kColumns + v * apart);
     for (int k = 0; k < kTile; ++k) {
-      const Floats weight = Splat(matrix[o * padded + k]);
+      const Floats weight = Splat(matrix[o * inputs + k]);
       for (int v = 0; v < kWide; ++v) sum[k][v] = Fma(weight, column[v], sum[k][v]);
     }
   }
+  if (tanh) {
 #pragma GCC unroll 32
-  for (int k = 0; k < kTile && k < left; ++k) {
+    for (int k = 0; k < kTile; ++k) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kWide; ++v) {
+        const Floats z = Load(tanh + k * kColumns + v * apart);
+        sum[k][v] = sum[k][v] * TanhSlope(z, z, 0.0f, 0.0f);
+      }
+    }
+  }
+#pragma GCC unroll 32
+  for (int k = 0; k < kTile; ++k) {
 #pragma GCC unroll 2
     for (int v = 0; v < kWide; ++v) Give(to + k * kColumns + v * apart, sum[k][v], adds);
   }
 }
 
-// Computes the gradients of the inputs for kGroups groups, from `group` on, with as many sums as
-// registers allow.
+// Computes the gradients of inputs from `first` on for kGroups groups, kTile of them at a time, and
+// returns the first input that is left.
+template <int kGroups, int kTile, int kWide>
+int InputsOf(const Instruction& step, const BackwardStep& back, const float* matrix,
+             const Chunk& chunk, int group, int first) {
+  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
+  const std::int64_t apart = kGroups == 2 ? group_size : kLanes;
+  const float* values = chunk.values + group * group_size;
+  float* gradients = chunk.gradients + group * group_size;
+  for (; first + kTile <= step.a_size; first += kTile) {
+    for (int v = 0; v < kColumns; v += kGroups == 2 ? kLanes : kWide * kLanes) {
+      const int place = (step.a + first) * kColumns + v;
+      SumInputs<kTile, kWide>(matrix + first, step.a_size, gradients + step.out * kColumns + v,
+                              apart, step.size, back.through_tanh ? values + place : nullptr,
+                              gradients + place, back.adds_a);
+    }
+  }
+  return first;
+}
+
+// The same for all inputs, with as many sums as registers allow.
 template <int kGroups>
 void InputsBack(const Instruction& step, const BackwardStep& back, const float* matrix,
                 const Chunk& chunk, int group) {
   constexpr int kVectors = kColumns / kLanes;
   constexpr int kWide = kGroups == 2 ? 2 : kVectors < 2 ? kVectors : 2;
   constexpr int kTile = (kLanes == 16 ? 16 : 12) / kWide;
-  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
-  const std::int64_t apart = kGroups == 2 ? group_size : kLanes;
-  float* gradients = chunk.gradients + group * group_size;
-  for (int k = 0; k < step.a_size; k += kTile) {
-    for (int v = 0; v < kVectors; v += kGroups == 2 ? 1 : kWide) {
-      SumInputs<kTile, kWide>(matrix + k, back.padded, gradients + step.out * kColumns + v * kLanes,
-                              apart, step.size, gradients + (step.a + k) * kColumns + v * kLanes,
-                              step.a_size - k, back.adds_a);
-    }
-  }
+  int k = InputsOf<kGroups, kTile, kWide>(step, back, matrix, chunk, group, 0);
+  // the remaining ones exactly, because nothing may be read beyond the matrix
+  k = InputsOf<kGroups, 4, kWide>(step, back, matrix, chunk, group, k);
+  k = InputsOf<kGroups, 2, kWide>(step, back, matrix, chunk, group, k);
+  InputsOf<kGroups, 1, kWide>(step, back, matrix, chunk, group, k);
 }
 
 // Computes the gradient of a linear's weights.
@@ -390,33 +454,30 @@ void WeightsBack(const Instruction& step, const BackwardStep& back, float* sums,
   // two vectors at once while there are enough inputs
   for (; k + kLanes < inputs; k += 2 * kLanes) {
     SumWeightColumns<2>(transposed + k, back.summed, given, group_size, chunk.groups, step.size,
-                        sums + k);
+                        sums + k, chunk.adds);
   }
   if (k < inputs) {
     SumWeightColumns<1>(transposed + k, back.summed, given, group_size, chunk.groups, step.size,
-                        sums + k);
+                        sums + k, chunk.adds);
   }
   const float* last = values + inputs * kColumns;
+  const bool adds = chunk.adds;
   sums += std::int64_t{step.size} * back.summed;
   switch (back.tail) {
-    case 1: return SumTail<1>(last, given, group_size, chunk.groups, step.size, sums);
-    case 2: return SumTail<2>(last, given, group_size, chunk.groups, step.size, sums);
-    case 3: return SumTail<3>(last, given, group_size, chunk.groups, step.size, sums);
-    case 4: return SumTail<4>(last, given, group_size, chunk.groups, step.size, sums);
+    case 1: return SumTail<1>(last, given, group_size, chunk.groups, step.size, sums, adds);
+    case 2: return SumTail<2>(last, given, group_size, chunk.groups, step.size, sums, adds);
+    case 3: return SumTail<3>(last, given, group_size, chunk.groups, step.size, sums, adds);
+    case 4: return SumTail<4>(last, given, group_size, chunk.groups, step.size, sums, adds);
     default: return;
   }
 }
 
-void LinearBack(const Instruction& step, const BackwardStep& back, const float* matrices,
+void LinearBack(const Instruction& step, const BackwardStep& back, const float* const* params,
                 float* sums, const Chunk& chunk) {
-  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
-  const float* given = chunk.gradients + step.out * kColumns;
-  if (back.bias_sum >= 0) {
-    AddColumns(given, step.size, sums + back.bias_sum, group_size, chunk.groups);
-  }
+  if (back.bias_sum >= 0) AddColumnsOf(chunk, step.out, step.size, sums + back.bias_sum);
   if (back.weight_sum >= 0) WeightsBack(step, back, sums + back.weight_sum, chunk);
   if (!back.wants_a) return;
-  const float* matrix = matrices + back.matrix;
+  const float* matrix = params[back.matrix];
   int group = 0;
   // where a vector holds a whole group, two groups are computed together
   for (; kLanes == kColumns && group + 2 <= chunk.groups; group += 2) {
@@ -432,7 +493,8 @@ void OneBack(const Instruction& step, const BackwardStep& back, const float* par
     case OpKind::kLayerNorm: return LayerNormBack(step, back, params, sums, group);
     case OpKind::kEmbedding: return EmbeddingBack(step, back, sums, group);
     case OpKind::kConstant:
-      return AddColumns(group.gradients + step.out * kColumns, step.size, sums + back.weight_sum);
+      return AddColumns(group.gradients + step.out * kColumns, step.size, sums + back.weight_sum,
+                        group.adds);
     case OpKind::kWhere: return WhereBack(step, back, group);
 #define ROLLOUTS_EACH(Name, ...) \
   case OpKind::k##Name: return MapBack<Name##Slope>(step, back, group);
@@ -455,16 +517,16 @@ bool GivesAny(const BackwardStep& back) {
 
 // Implements Kernels::backward.
 void Backward(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
-              const float* params, const float* matrices, const Chunk& chunk, float* sums) {
+              const float* packed, const float* const* params, const Chunk& chunk, float* sums) {
   for (std::int32_t i = count - 1; i >= 0; --i) {
     const Instruction& step = instructions[i];
     if (!GivesAny(steps[i])) continue;
     if (step.kind == OpKind::kLinear) {
-      LinearBack(step, steps[i], matrices, sums, chunk);
+      LinearBack(step, steps[i], params, sums, chunk);
       continue;
     }
     for (int g = 0; g < chunk.groups; ++g) {
-      OneBack(step, steps[i], params, sums, GroupOf(chunk, g));
+      OneBack(step, steps[i], packed, sums, GroupOf(chunk, g));
     }
   }
 }

@@ -71,7 +71,8 @@ ROLLOUTS_HD inline Floats Tanh(Floats x) {
                           0.6666617393493652f, 1.0f};
   const Floats half = Fma(r * r, Polynomial(kQ, r), r);
   const Floats power = FloatBits(IntBits(sum) << 23);  // 2^n
-  const Floats e = Fma(half, power, Fma(power, Splat(0.5f), Splat(-0.5f)));
+  const Floats half_power = FloatBits((IntBits(sum) - 1) << 23);
+  const Floats e = Fma(half, power, half_power - 0.5f);
   const Floats y = Quotient(e, e + 1.0f);
   // with a small e, e - e y loses less than the sum does
   const Floats positive = Select(size < 0.5f, Fma(-e, y, e), y);

@@ -54,10 +54,11 @@ class Gradients {
 
   const Network& network() const { return network_; }
 
-  // Parameters in the layouts of both passes.
+  // Parameters as the forward pass reads them, and where they are: until the reverse pass is made,
+  // their memory must stay as it is.
   struct Weights {
     std::vector<float> packed;
-    std::vector<float> matrices;
+    std::vector<const float*> params;
   };
   // Throws SpecError where a parameter is not finite.
   void Pack(std::span<const std::span<const float>> params, Weights& weights) const;
@@ -68,7 +69,7 @@ class Gradients {
   };
 
   // Runs rows [first, last) of a batch forward, calls `loss` on each group of them, and runs them
-  // backward. Adds to `sums` (num_sums). `load` writes rows [first, first + columns) as columns
+  // backward. Writes `sums` (num_sums). `load` writes rows [first, first + columns) as columns
   // (input_size, kColumns); after the first step it need not write the states. Sequences run
   // forward through all steps, and then back. Where `stop` is over, the remaining rows are left
   // out.
@@ -122,20 +123,14 @@ class Gradients {
   void Plan(const std::vector<bool>& trained);
   std::vector<bool> FindWanted(const std::vector<bool>& trained) const;
   void PlanInputs(const std::vector<bool>& wanted);
+  void PlanTanh();
   void PlanLinear(std::size_t op, BackwardStep& step);
   void PlanSums(std::size_t op, const std::vector<bool>& trained, BackwardStep& step);
 
-  struct Matrix {
-    std::int32_t param;
-    std::int64_t offset;
-    std::int32_t outputs, inputs, padded;
-  };
   const Network network_;
   std::vector<BackwardStep> steps_;  // for each of the network's instructions
-  std::vector<Matrix> matrices_;
   std::vector<Sum> sums_;
   std::vector<std::pair<std::int32_t, std::int32_t>> zeroed_;  // rows (first, count) of gradients
-  std::int64_t num_matrices_ = 0;
   std::int64_t num_sums_ = 0;
   std::int64_t num_transposed_ = 0;
 };

@@ -21,11 +21,12 @@ struct Kernels {
   // to 64 bytes.
   void (*forward)(const Instruction* instructions, std::int32_t count, const float* params,
                   float* rows, std::int32_t columns);
-  // Adds the gradients of a chunk's parameters to `sums`, and leaves those of registers in the
-  // chunk. `params` are packed as for forward; `matrices` are the linear layers' weights, output by
-  // output.
+  // Writes the gradients of a chunk's parameters to `sums` or adds them, and leaves those of
+  // registers in the chunk. `packed` are the parameters as for forward; `params` are the same where
+  // the module has them.
   void (*backward)(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
-                   const float* params, const float* matrices, const Chunk& chunk, float* sums);
+                   const float* packed, const float* const* params, const Chunk& chunk,
+                   float* sums);
   // Adds the gradients of a group's outputs to `to`, and the terms of the loss to `sums`
   // (kNumLossSums, kColumns). `room` is as large as the head's first input.
   void (*ppo)(const Head& head, const HeadInputs& inputs, const float* value,
@@ -46,10 +47,9 @@ struct Kernels {
   double (*sum_squares)(std::int64_t size, const float* values);
   // Sums of rows (rows, kColumns) over their lanes, each in a fixed tree.
   void (*add_lanes)(const float* from, std::int64_t rows, float* to);
-  // Packs the first `outputs` rows of a matrix (outputs, inputs) as a block (inputs, block) for
-  // forward.
-  void (*pack)(const float* matrix, std::int32_t outputs, std::int32_t inputs, std::int32_t block,
-               float* to);
+  // Writes `count` rows of `size` numbers as the first columns of an array (size, block).
+  void (*transpose)(const float* const* rows, std::int32_t count, std::int32_t size,
+                    std::int32_t block, float* to);
   void (*act)(const Head& head, const HeadInputs& inputs, const NoiseKeys& keys,
               HeadOutputs& outputs);
 };

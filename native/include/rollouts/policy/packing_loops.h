@@ -28,19 +28,13 @@ bool IsFinite(std::int64_t size, const float* values) {
 
 // Implements Kernels::sum_squares.
 double SumSquares(std::int64_t size, const float* values) {
-  constexpr int kHalf = kLanes / 2, kSums = kColumns / kHalf;
-  typedef float HalfFloats __attribute__((vector_size(4 * kHalf)));
-  typedef double Doubles __attribute__((vector_size(8 * kHalf)));
+  constexpr int kSums = kColumns / kDoubles;
   Doubles sums[kSums];
   for (int s = 0; s < kSums; ++s) sums[s] = Doubles{};
   std::int64_t i = 0;
   for (; i + kColumns <= size; i += kColumns) {
     for (int s = 0; s < kSums; ++s) {
-      HalfFloats some;
-      __builtin_memcpy(&some, values + i + s * kHalf, sizeof(some));
-      // a product of two floats is exact in double, so that fusing changes nothing
-      const Doubles each = __builtin_convertvector(some, Doubles);
-      sums[s] += each * each;
+      sums[s] = AddSquares(LoadDoubles(values + i + s * kDoubles), sums[s]);
     }
   }
   double lanes[kColumns];
@@ -59,19 +53,31 @@ ROLLOUTS_INLINE void Fold(Number* numbers) {
   if constexpr (kCount > 2) Fold<kCount / 2>(numbers);
 }
 
-// Implements Kernels::add_lanes. Rows are rearranged by lane, so that each vector holds the sums of
-// as many rows.
+// Adds the lanes of kLanes rows, half to half, until a vector holds the sum of each row. One
+// addition does so for two rows.
+template <int kBlock>
+ROLLOUTS_INLINE void FoldLanes(Floats (&rows)[kLanes]) {
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
+  for (int i = 0; i < kBlock; ++i) {
+    rows[i] = LowerOf<kBlock>(rows[i], rows[i + kBlock], kAll) +
+              UpperOf<kBlock>(rows[i], rows[i + kBlock], kAll);
+  }
+  if constexpr (kBlock > 1) FoldLanes<kBlock / 2>(rows);
+}
+
+// Implements Kernels::add_lanes.
 void AddLanes(const float* from, std::int64_t rows, float* to) {
+  constexpr int kVectors = kColumns / kLanes;
   std::int64_t row = 0;
   for (; row + kLanes <= rows; row += kLanes) {
-    Floats lanes[kColumns];
-    for (int v = 0; v < kColumns; v += kLanes) {
-      Floats some[kLanes];
-      for (int i = 0; i < kLanes; ++i) some[i] = Load(from + (row + i) * kColumns + v);
-      Swap<kLanes / 2>(some);
-      for (int i = 0; i < kLanes; ++i) lanes[v + i] = some[i];
+    Floats lanes[kLanes];
+    for (int i = 0; i < kLanes; ++i) {
+      Floats some[kVectors];
+      for (int v = 0; v < kVectors; ++v) some[v] = Load(from + (row + i) * kColumns + v * kLanes);
+      if constexpr (kVectors > 1) Fold<kVectors>(some);
+      lanes[i] = some[0];
     }
-    Fold<kColumns>(lanes);
+    FoldLanes<kLanes / 2>(lanes);
     Store(to + row, lanes[0]);
   }
   for (; row < rows; ++row) {
@@ -82,21 +88,19 @@ void AddLanes(const float* from, std::int64_t rows, float* to) {
   }
 }
 
-// Implements Kernels::pack.
-void PackBlock(const float* matrix, std::int32_t outputs, std::int32_t inputs, std::int32_t block,
-               float* to) {
+// Implements Kernels::transpose.
+void TransposeRows(const float* const* rows, std::int32_t count, std::int32_t size,
+                   std::int32_t block, float* to) {
   std::int32_t k = 0;
-  for (; outputs == kColumns && block == kColumns && k + kLanes <= inputs; k += kLanes) {
+  for (; count == kColumns && block == kColumns && k + kLanes <= size; k += kLanes) {
     for (int v = 0; v < kColumns; v += kLanes) {
-      Floats rows[kLanes];
-      for (int i = 0; i < kLanes; ++i) rows[i] = Load(matrix + std::int64_t{v + i} * inputs + k);
-      Swap<kLanes / 2>(rows);
-      for (int i = 0; i < kLanes; ++i) Store(to + (k + i) * kColumns + v, rows[i]);
+      Floats some[kLanes];
+      LoadTransposed([=](int i) { return rows[v + i] + k; }, some);
+      for (int i = 0; i < kLanes; ++i) Store(to + (k + i) * kColumns + v, some[i]);
     }
   }
-  for (std::int32_t o = 0; o < outputs; ++o) {
-    const float* row = matrix + std::int64_t{o} * inputs;
-    for (std::int32_t rest = k; rest < inputs; ++rest) to[rest * block + o] = row[rest];
+  for (std::int32_t r = 0; r < count; ++r) {
+    for (std::int32_t rest = k; rest < size; ++rest) to[rest * block + r] = rows[r][rest];
   }
 }
 

@@ -115,6 +115,28 @@ inline Floats Sqrt(Floats x) {
 inline Floats Splat(float value) { return Floats{} + value; }
 #endif
 
+// Half as many lanes of doubles.
+inline constexpr int kDoubles = kLanes / 2;
+typedef double Doubles __attribute__((vector_size(4 * kLanes)));
+// The squares of floats are exact in double, so that fusing changes no bit.
+#if ROLLOUTS_POLICY_LANES == 16
+inline Doubles AddSquares(Doubles x, Doubles sum) { return _mm512_fmadd_pd(x, x, sum); }
+inline Doubles LoadDoubles(const float* from) {
+  return _mm512_maskz_cvtps_pd(0xFF, _mm256_loadu_ps(from));
+}
+#elif ROLLOUTS_POLICY_LANES == 8
+inline Doubles AddSquares(Doubles x, Doubles sum) { return _mm256_fmadd_pd(x, x, sum); }
+inline Doubles LoadDoubles(const float* from) { return _mm256_cvtps_pd(_mm_loadu_ps(from)); }
+#else
+inline Doubles AddSquares(Doubles x, Doubles sum) { return x * x + sum; }
+inline Doubles LoadDoubles(const float* from) {
+  typedef float Half __attribute__((vector_size(2 * kLanes)));
+  Half some;
+  __builtin_memcpy(&some, from, sizeof(some));
+  return __builtin_convertvector(some, Doubles);
+}
+#endif
+
 // a / b of numbers of which b is from 1 to 2^30 and no less than a.
 inline Floats Quotient(Floats a, Floats b) { return a / b; }
 inline Ints ToInts(Floats x) { return __builtin_convertvector(x, Ints); }
@@ -189,6 +211,21 @@ inline Floats Load(const float* from) {
   return x;
 }
 inline void Store(float* to, Floats x) { __builtin_memcpy(to, &x, sizeof(x)); }
+// A vector whose first half begins at `low` and whose second at `high`.
+#if ROLLOUTS_POLICY_LANES == 16
+inline Floats LoadHalves(const float* low, const float* high) {
+  const __m512 first = _mm512_castps256_ps512(_mm256_loadu_ps(low));
+  return _mm512_insertf32x8(first, _mm256_loadu_ps(high), 1);
+}
+#elif ROLLOUTS_POLICY_LANES == 8
+inline Floats LoadHalves(const float* low, const float* high) {
+  return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(low)), _mm_loadu_ps(high), 1);
+}
+#else
+inline Floats LoadHalves(const float* low, const float* high) {
+  return Floats{low[0], low[1], high[0], high[1]};
+}
+#endif
 inline Ints LoadInts(const std::uint32_t* from) {
   Ints x;
   __builtin_memcpy(&x, from, sizeof(x));
