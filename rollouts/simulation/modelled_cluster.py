@@ -73,6 +73,8 @@ class ModelledCluster:
     """Nodes of workers and of learners.
 
     Attributes:
+      brings: Whether arrays come to the learner as soon as they are made: there is only one, in the
+        coordinators' process. Several fetch what they are given.
       learner_nodes: A node for each learner; these do not die.
       nodes: Nodes of workers.
       num_running: Running workers.
@@ -90,6 +92,7 @@ class ModelledCluster:
         num_nodes = -(-job.workers.num_workers // job.nodes.workers_per_node)
         rate = job.nodes.bytes_per_s
         self.learner_nodes = [ModelledNode(rate) for _ in range(job.learners.num_learners)]
+        self.brings = len(self.learner_nodes) == 1
         self.nodes = [ModelledNode(rate) for _ in range(num_nodes + job.nodes.spare_nodes)]
         self._with_room = deque(self.nodes)
         self._waiting: deque[Resident] = deque()
@@ -135,6 +138,13 @@ class ModelledCluster:
         lost_at = self.lost_at.pop(worker.key, None)
         if lost_at is not None:
             self.recovery_s.append(self._loop.now - lost_at)
+
+    def arrival(self, node: ModelledNode, num_bytes: int) -> float:
+        """Returns when arrays that are on a node now are where the learner takes them."""
+        now = self._loop.now
+        if not self.brings:
+            return now
+        return transfer(now, node, self.learner_nodes[0], num_bytes) + self._latency_s
 
     def weights_ready(self, node: ModelledNode, version: int, now: float) -> float:
         """Returns the time at which a node has a version; the first request starts the transfer."""

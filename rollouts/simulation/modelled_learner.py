@@ -13,7 +13,7 @@ from rollouts.learner.fetching import Claim
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.simulation.event_loop import EventLoop
 from rollouts.simulation.job_model import JobModel
-from rollouts.simulation.modelled_cluster import ModelledCluster, ModelledNode, transfer
+from rollouts.simulation.modelled_cluster import ModelledCluster, transfer
 from rollouts.simulation.modelled_driver import ModelledDriver
 from rollouts.simulation.modelled_worker import ModelledPayload
 from rollouts.simulation.run_record import RunRecord
@@ -120,7 +120,7 @@ class ModelledLearner:
         wanted = [one for one in self._shares if not one.is_fetched]
         has_lost = False
         for share in wanted:
-            for handle in [one for one in share.claim.taken if not _node_of(one).is_alive]:
+            for handle in [one for one in share.claim.taken if _is_lost(one)]:
                 share.driver.queue.lose(share.claim, handle)
                 has_lost = True
         if has_lost:
@@ -136,7 +136,9 @@ class ModelledLearner:
         for share in wanted:
             for handle in share.claim.taken:
                 target = nodes[index % len(nodes)]
-                end = max(end, transfer(now, _node_of(handle), target, handle.info.nbytes))
+                payload = _payload_of(handle)
+                if not payload.is_here:
+                    end = max(end, transfer(now, payload.node, target, handle.info.nbytes))
                 index += 1
             end = max(end, share.driver.use(len(share.claim.taken) * resolve_us))
             share.is_fetched = True
@@ -186,6 +188,11 @@ class ModelledLearner:
             driver.published()
 
 
-def _node_of(handle: FragmentHandle) -> ModelledNode:
+def _payload_of(handle: FragmentHandle) -> ModelledPayload:
     assert isinstance(handle.fetch, ModelledPayload)
-    return handle.fetch.node
+    return handle.fetch
+
+
+def _is_lost(handle: FragmentHandle) -> bool:
+    payload = _payload_of(handle)
+    return not (payload.is_here or payload.node.is_alive)

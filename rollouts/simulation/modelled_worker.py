@@ -86,13 +86,13 @@ class Answer(Future[Any]):
 
 
 class ModelledPayload:
-    """Arrays on a node, which are lost with it."""
+    """Arrays of a call on a node, which are lost with it unless they came to the learner before."""
 
-    __slots__ = ("node",)
+    __slots__ = ("is_here", "node")
 
     def __init__(self, worker: ModelledWorker) -> None:
         assert worker.node is not None
-        self.node = worker.node
+        self.node, self.is_here = worker.node, False
 
     def __call__(self, timeout_s: float) -> Payload:
         """Raises, because there are no arrays, only their sizes."""
@@ -103,6 +103,7 @@ class _Call(NamedTuple):
     """A call, which reaches the worker at `asked_at`."""
 
     answer: Answer
+    payload: ModelledPayload
     version: int
     asked_at: float  # s
     num_fragments: int
@@ -161,13 +162,14 @@ class ModelledWorker:
     ) -> tuple[Future[Answers], Sequence[ModelledPayload]]:
         """Requests fragments; calls run one after the other."""
         answer, arrives_at = Answer(), self._loop.now + self._latency_s
+        payload = ModelledPayload(self)
         if self.is_over:
             self._loop.at(max(arrives_at, self._told_at), self._fail, answer)
         else:
-            self._calls.append(_Call(answer, offer.version, arrives_at, num_fragments))
+            self._calls.append(_Call(answer, payload, offer.version, arrives_at, num_fragments))
             if len(self._calls) == 1:
                 self._begin(arrives_at)
-        return answer, [ModelledPayload(self)] * num_fragments
+        return answer, [payload] * num_fragments
 
     def kill(self) -> None:
         """Ends the worker; calls that were not completed fail."""
@@ -211,7 +213,17 @@ class ModelledWorker:
         infos = tuple(self._make_info(call.version, seconds) for seconds in times)
         if self._calls:
             self._begin(end)
-        call.answer.set_result(infos)
+        # as in `arrivals.py`, a call is over once its arrays are where the learner takes them
+        self._loop.at(self._arrival(infos), self._arrived, call, infos)
+
+    def _arrival(self, infos: Sequence[FragmentInfo]) -> float:
+        assert self.node is not None
+        return self._cluster.arrival(self.node, sum(info.nbytes for info in infos))
+
+    def _arrived(self, call: _Call, infos: tuple[FragmentInfo, ...]) -> None:
+        call.payload.is_here = call.payload.node.is_alive and self._cluster.brings
+        if not call.answer.done():
+            call.answer.set_result(infos)
 
     def _make_info(self, version: int, seconds: float) -> FragmentInfo:
         """Describes the next fragment."""

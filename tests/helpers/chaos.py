@@ -2,13 +2,17 @@
 """Kills workers and nodes of a small cluster while a learner checks every step that it gets.
 
     python tests/helpers/chaos.py --seconds 180 --seed 1
+    python tests/helpers/chaos.py --seconds 600 --num-nodes 3 --num-coordinators 2 --num-learners 2
 
-4 workers on 3 nodes of one machine, with token authentication. Every few seconds a worker's process
-or a node's raylet is killed with SIGKILL; a lost node is replaced. With --num-coordinators above 1
-coordinators are killed, too. The learner stalls now and then.
+4 workers on the nodes of one machine, with token authentication. Every few seconds a worker's
+process or a node's raylet is killed with SIGKILL; a lost node is replaced. With --num-coordinators
+above 1 coordinators are killed, too, and with --num-learners the actors of a LearnerGroup, which
+train on all that is delivered. The driver stalls now and then.
 Prints a JSON object of what happened; exits with an error if a step was lost from a delivered
 stretch, came twice, or was stitched to another life's, if the accounts do not balance to the step,
-if the driver's memory grows, or if delivered fragments stay in the object stores.
+if the learners' sums are not those of the steps that they were given, if the driver's memory grows
+by more than Ray keeps for each actor that was started, or if delivered fragments stay in the object
+stores.
 """
 
 from __future__ import annotations
@@ -22,9 +26,11 @@ import random
 import secrets
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +43,13 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 sys.path.insert(0, str(Path(__file__).parent))
 
 from counter_world import CounterCollector, StepChecker, assert_balanced, make_policy, weights
+from counting_learner import CountingLearner, mean_step
 from small_cluster import QUICK_HEALTH_CHECKS, add_node, start_cluster
 
-from rollouts import RolloutCoordinator
+from rollouts import RolloutBatch, RolloutCoordinator
 from rollouts.errors import ClosedError
 from rollouts.workers import CollectOptions, FaultPolicy
+from rollouts.workers.on_ray.learner_group import LearnerGroup
 
 NUM_WORKERS, NUM_ENVS, LENGTH = 4, 3, 8
 # 8 * 3 * 8192 * 4 bytes = 786 kB a fragment: beyond what Ray sends inline, so nodes can lose it
@@ -50,6 +58,9 @@ MEMORY_GROWTH_BYTES = 64 << 20
 # room for a few fragments; some seconds of collecting would fill it many times
 STORE_BYTES = 8 << 20
 HANG_LIMIT_S = 300.0
+# actors that do nothing, to see what Ray keeps of each; only for a run of minutes
+NUM_BARE_ACTORS = 20
+MINUTES_S = 120.0
 
 Life = tuple[int, int]  # worker_id, incarnation
 
@@ -79,10 +90,16 @@ class World:
 class Learner(threading.Thread):
     """Takes batches until told to stop, stalls now and then, and checks all it gets."""
 
-    def __init__(self, coordinator: RolloutCoordinator, seed: int) -> None:
+    def __init__(
+        self, coordinator: RolloutCoordinator, group: LearnerGroup | None, seed: int
+    ) -> None:
         super().__init__(name="learner", daemon=True)
         self.checker = StepChecker()
         self.has_ended = threading.Event()
+        self.group = group
+        # the gradients that are in the learners' weights
+        self.gradients: list[np.float64] = []
+        self._num_lost = 0
         self._coordinator = coordinator
         self._random = random.Random(seed)
         self._error: BaseException | None = None
@@ -91,15 +108,46 @@ class Learner(threading.Thread):
         dice, coordinator = self._random, self._coordinator
         try:
             while not self.has_ended.is_set():
-                self.checker.add(*coordinator.get_fragments(dice.randint(1, 4), timeout_s=300.0))
+                self.train(self.take(dice.randint(1, 4)))
                 assert_balanced(coordinator.stats())
                 if dice.random() < 0.3:
-                    coordinator.publish_weights(weights())
+                    self._publish()
                 if dice.random() < 0.02:
                     time.sleep(dice.uniform(0.2, 1.0))
         except BaseException as error:
             self._error = error
             self.has_ended.set()
+
+    def take(self, num_fragments: int) -> RolloutBatch:
+        """Takes fragments and checks them; returns them as one batch."""
+        fragments = self._coordinator.get_fragments(num_fragments, timeout_s=300.0)
+        self.checker.add(*fragments)
+        return RolloutBatch.concatenate([fragment.batch for fragment in fragments])
+
+    def train(self, batch: RolloutBatch) -> None:
+        """Makes the learners' actors take a step, and writes down the gradient that it has."""
+        if self.group is None:
+            return
+        self.group.update(batch)
+        self._forget_lost()
+        self.gradients.append(mean_step(batch))
+        if self._random.random() < 0.1:
+            self.group.save()
+            self._forget_lost()
+
+    def _publish(self) -> None:
+        if self.group is None:
+            self._coordinator.publish_weights(weights())
+        else:
+            self.group.publish(self._coordinator)
+            self._forget_lost()
+
+    def _forget_lost(self) -> None:
+        """Drops the gradients since the checkpoint where all learners were killed at once."""
+        assert self.group is not None
+        lost = self.group.stats()["updates_lost"]
+        del self.gradients[len(self.gradients) - (lost - self._num_lost) :]
+        self._num_lost = lost
 
     def stop(self) -> None:
         self.has_ended.set()
@@ -112,30 +160,40 @@ def kill_now_and_then(
     world: World, coordinator: RolloutCoordinator, learner: Learner, seconds: float, seed: int
 ) -> tuple[Counter[str], int]:
     """Kills something every 2 to 5 s; returns what, and by how many bytes this process grew."""
-    dice, kills, killed = random.Random(seed), Counter(node=0, worker=0), set[Life]()
-    has_several = "coordinators" in coordinator.stats()
+    dice, killed = random.Random(seed), set[Life]()
+    kills = Counter(worker=0, node=0)
+    if "coordinators" in coordinator.stats():
+        kills["coordinator"] = 0
+    if learner.group is not None:
+        kills["learner"] = 0
     start, settled = time.monotonic(), 0
     # on a slow machine the time may be over after the first node
-    while (
-        (passed := time.monotonic() - start) < seconds
-        or not settled
-        or (has_several and not kills["coordinator"])
-    ):
+    while (passed := time.monotonic() - start) < seconds or not settled or not all(kills.values()):
         if learner.has_ended.wait(dice.uniform(2.0, 5.0)):
             break
-        # soon one of each kind, so that the short form has them too
-        if has_several and kills["node"] and (not kills["coordinator"] or dice.random() < 0.25):
-            kills["coordinator"] += kill_coordinator(coordinator, dice)
-        elif kills["worker"] and (not kills["node"] or dice.random() < 0.25):
+        kind = next_kind(kills, dice)
+        if kind == "coordinator":
+            kills[kind] += kill_coordinator(coordinator, dice)
+        elif kind == "learner":
+            kills[kind] += kill_learner(learner.group, dice)
+        elif kind == "node":
             world.kill_node(dice.randrange(len(world.nodes)))
-            kills["node"] += 1
+            kills[kind] += 1
         elif (life := kill_worker(coordinator, dice, killed)) is not None:
             killed.add(life)
-            kills["worker"] += 1
+            kills[kind] += 1
         if not settled and kills["node"] and passed > seconds / 3:
             settled = rss()
     wait_until_replaced(coordinator, learner, killed)
     return kills, rss() - settled
+
+
+def next_kind(kills: Counter[str], dice: random.Random) -> str:
+    """Returns what to kill: first one of each kind, so that the short form has them too."""
+    for kind, count in kills.items():
+        if not count:
+            return kind
+    return "worker" if dice.random() < 0.5 else dice.choice(list(kills))
 
 
 def wait_until_replaced(
@@ -215,25 +273,83 @@ def kill_coordinator(coordinator: RolloutCoordinator, dice: random.Random) -> in
     return 1
 
 
-def run(seconds: float, seed: int, num_coordinators: int = 1) -> dict[str, Any]:
-    """Returns a summary; raises AssertionError if anything is wrong."""
-    world = World(num_nodes=2)
+def kill_learner(group: Any, dice: random.Random) -> int:
+    """Kills a learner's process; returns how many were there to be killed: 1 or 0."""
+    import ray
+
     try:
-        with RolloutCoordinator(
-            "Counter",
-            make_policy,
-            num_workers=NUM_WORKERS,
-            num_coordinators=num_coordinators,
-            num_envs_per_worker=NUM_ENVS,
-            rollout_length=LENGTH,
-            env_options={"pad": PAD, "sleep_s": 0.001},
-            ray_address=world.cluster.address,
-            faults=FaultPolicy(max_restarts=10**6, start_timeout_s=300.0),
-            collect=CollectOptions(make_collector=CounterCollector),
-        ) as coordinator:
+        pid = ray.get(dice.choice(group.learners).pid.remote(), timeout=HANG_LIMIT_S)
+        os.kill(pid, signal.SIGKILL)
+    except (ray.exceptions.RayActorError, ProcessLookupError):
+        return 0  # its node was killed a moment ago
+    return 1
+
+
+@contextlib.contextmanager
+def learner_group(num_learners: int) -> Iterator[LearnerGroup | None]:
+    """Starts learners that are spread over the nodes; None if there are to be none."""
+    import ray
+
+    if not num_learners:
+        yield None
+        return
+    actor = ray.remote(num_cpus=0, scheduling_strategy="SPREAD")(CountingLearner)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint.pt"
+        group = LearnerGroup(lambda _: actor.remote(), num_learners, path, save_every=10**9)
+        try:
+            yield group
+        finally:
+            group.close()
+
+
+def bytes_of_an_actor(count: int) -> float:
+    """Returns the bytes that Ray keeps in this process for an actor that was killed."""
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Bare:
+        def pid(self) -> int:
+            return os.getpid()
+
+    before = rss()
+    for _ in range(count):
+        actor = Bare.remote()
+        os.kill(ray.get(actor.pid.remote()), signal.SIGKILL)
+        with contextlib.suppress(ray.exceptions.RayActorError):
+            ray.get(actor.pid.remote())
+    return (rss() - before) / count
+
+
+def run(
+    seconds: float,
+    seed: int,
+    *,
+    num_nodes: int = 2,
+    num_coordinators: int = 1,
+    num_learners: int = 0,
+) -> dict[str, Any]:
+    """Returns a summary; raises AssertionError if anything is wrong."""
+    world = World(num_nodes)
+    try:
+        with (
+            RolloutCoordinator(
+                "Counter",
+                make_policy,
+                num_workers=NUM_WORKERS,
+                num_coordinators=num_coordinators,
+                num_envs_per_worker=NUM_ENVS,
+                rollout_length=LENGTH,
+                env_options={"pad": PAD, "sleep_s": 0.001},
+                ray_address=world.cluster.address,
+                faults=FaultPolicy(max_restarts=10**6, start_timeout_s=300.0),
+                collect=CollectOptions(make_collector=CounterCollector),
+            ) as coordinator,
+            learner_group(num_learners) as group,
+        ):
             coordinator.publish_weights(weights())
-            learner = Learner(coordinator, seed)
-            learner.checker.add(*coordinator.get_fragments(1, timeout_s=300.0))
+            learner = Learner(coordinator, group, seed)
+            last = learner.take(1)
             learner.start()
             kills, growth = kill_now_and_then(world, coordinator, learner, seconds, seed)
             learner.stop()
@@ -242,26 +358,56 @@ def run(seconds: float, seed: int, num_coordinators: int = 1) -> dict[str, Any]:
             while coordinator.stats()["queue_depth"]:
                 # the last one may turn out to be lost, and then there is nothing to deliver
                 with contextlib.suppress(ClosedError):
-                    learner.checker.add(*coordinator.get_fragments(1, timeout_s=300.0))
+                    learner.train(learner.take(1))
             stats = coordinator.stats()
+            # a batch for the end, so that each learner that was killed is replaced
+            learner.train(last)
+            learned = check_learners(learner) if group is not None else {}
             wait_for_an_empty_store()
+            per_actor = bytes_of_an_actor(NUM_BARE_ACTORS) if seconds >= MINUTES_S else 0.0
     finally:
         import ray
 
         ray.shutdown()
         world.cluster.shutdown()
     check(stats, learner.checker, kills)
-    assert growth < MEMORY_GROWTH_BYTES, f"the driver grew by {growth / 2**20:.1f} MiB"
+    failures = stats["failures"]
+    # workers of several coordinators are actors of those
+    own = "coordinator_died" if num_coordinators > 1 else "worker_died"
+    num_actors = failures.get(own, 0) + learned.get("restarts", 0)
+    rest = growth - num_actors * per_actor
+    assert rest < MEMORY_GROWTH_BYTES, f"the driver grew by {growth}, {rest} without Ray's actors"
     return {
         "seconds": seconds,
         "kills": dict(kills),
         "restarts": stats["restarts"],
-        "failures": stats["failures"],
+        "failures": failures,
         "env_steps": stats["env_steps"],
         "fragments": stats["fragments"],
+        "learners": learned,
         "driver_growth_MiB": round(growth / 2**20, 1),
+        "actors_of_the_driver": num_actors,
+        "growth_per_bare_actor_KiB": round(per_actor / 2**10, 1),
         "policy_lag_max": max(stats["policy_lag_histogram"]),
     }
+
+
+def check_learners(learner: Learner) -> dict[str, Any]:
+    """Compares all learners with the steps that they were given; returns the group's account."""
+    import ray
+
+    group = learner.group
+    assert group is not None
+    stats, steps = group.stats(), group.stats()["env_steps"]
+    assert steps["applied"] + steps["lost"] == learner.checker.num_steps
+    assert steps["in_flight"] == 0
+    assert stats["updates"] == len(learner.gradients)
+    found = ray.get([each.account.remote() for each in group.learners])
+    assert all(each == found[0] for each in found), found
+    assert found[0]["num_updates"] == stats["updates"]
+    # means of parts are added up in another order than the rows of the whole
+    np.testing.assert_allclose(found[0]["total"], sum(learner.gradients), rtol=1e-9)
+    return stats
 
 
 def check(stats: dict[str, Any], checker: StepChecker, kills: Counter[str]) -> None:
@@ -285,8 +431,16 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=180.0, help="how long to kill")
     parser.add_argument("--seed", type=int, default=0, help="of what is killed when")
     parser.add_argument("--num-coordinators", type=int, default=1)
+    parser.add_argument("--num-nodes", type=int, default=2, help="besides the driver's")
+    parser.add_argument("--num-learners", type=int, default=0)
     args = parser.parse_args()
-    summary = run(args.seconds, args.seed, args.num_coordinators)
+    summary = run(
+        args.seconds,
+        args.seed,
+        num_nodes=args.num_nodes,
+        num_coordinators=args.num_coordinators,
+        num_learners=args.num_learners,
+    )
     print(json.dumps(summary, default=lambda x: np.asarray(x).tolist()))
 
 

@@ -195,12 +195,11 @@ class StepChecker:
     def _check_steps(self, fragment: Fragment) -> None:
         obs, life = fragment.batch.obs, (fragment.worker_id, fragment.incarnation)
         steps, rows, _ = obs.shape
-        env_id, seed, episode, t, step = np.moveaxis(obs, -1, 0)
+        env_id, seed, _, _, step = np.moveaxis(obs, -1, 0)
         assert fragment.num_steps == steps * rows
         assert (env_id == fragment.worker_id * rows + np.arange(rows)).all()
         assert (step == fragment.seq_no * steps + np.arange(steps)[:, None]).all()
-        length = 3 + env_id % 4
-        assert (episode == step // length).all() and (t == step % length).all()
+        check_counters(obs)
         # one seed in all of a life, and another in every other life of the same worker
         if life not in self._seed:
             assert int(seed[0, 0]) not in {
@@ -208,6 +207,15 @@ class StepChecker:
             }
             self._seed[life] = int(seed[0, 0])
         assert (seed == self._seed[life]).all()
+
+
+def check_counters(obs: np.ndarray) -> None:
+    """Checks that each column of (T, B, fields) is one stretch of one environment's life."""
+    env_id, seed, episode, t, step = np.moveaxis(obs, -1, 0)
+    assert (env_id == env_id[0]).all() and (seed == seed[0]).all()
+    assert (step == step[0] + np.arange(len(step))[:, None]).all()
+    length = 3 + env_id % 4
+    assert (episode == step // length).all() and (t == step % length).all()
 
 
 def assert_balanced(stats: dict[str, Any]) -> None:
