@@ -19,6 +19,8 @@ from sanitizers import (
     scenarios,
 )
 
+from rollouts import _native
+
 GROUPS = [
     group("learner_stress", HERE / "programs", "learner_stress.cpp"),
     *LEARNING,
@@ -51,3 +53,11 @@ def test_learners_are_free_of_races_and_memory_errors(
     learner_programs: dict[str, Path], scenario: str, sanitizer: str
 ) -> None:
     run(learner_programs[sanitizer], scenario)
+
+
+@pytest.mark.parametrize("kernels", _native.policy_kernels())
+def test_each_instruction_set_reads_and_writes_arrays_alone(
+    learner_programs: dict[str, Path], kernels: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROLLOUTS_POLICY_KERNELS", kernels)
+    run(learner_programs["asan"], "threads_give_the_bits_of_one")
