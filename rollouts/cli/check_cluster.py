@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import functools
 import json
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +65,9 @@ def check(args: argparse.Namespace) -> bool:
     with needs("ray", "`rollouts check-cluster`"):
         from rollouts.workers.on_ray.cluster_check import try_nodes
     task = None if args.no_fragment else _first_fragment(args.env_id, dict(args.option))
-    nodes, driver = try_nodes(args.address, args.num_nodes, args.timeout_s, task)
+    # Ray prints messages about its nodes to stdout, on a thread of its own
+    with contextlib.redirect_stdout(sys.stderr):
+        nodes, driver = try_nodes(args.address, args.num_nodes, args.timeout_s, task)
     found = [(node, troubles(node, driver)) for node in nodes]
     is_well = len(nodes) >= args.num_nodes and not any(wrong for _, wrong in found)
     if args.json:

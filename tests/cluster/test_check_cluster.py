@@ -12,8 +12,12 @@ import pytest
 from processes import HANG_S, environ_with_path
 
 from rollouts.cli.main import main
+from rollouts.workers.node_checks import NodeReport, NodeState
 
 pytest.importorskip("ray")
+
+from rollouts.workers.on_ray import cluster_check
+
 pytestmark = pytest.mark.system
 
 # a head without CPUs, a node as it should be, and one that says it has more than the machine
@@ -86,3 +90,21 @@ def test_no_cluster_and_wrong_ids_are_refused_by_one_sentence(
     assert "CartPole-v9" in capsys.readouterr().err
     assert main(["check-cluster", "--env-id", "simple_spread_v3"]) == 2
     assert "has several agents" in capsys.readouterr().err
+
+
+def test_json_is_all_that_stdout_gets_whatever_ray_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = NodeReport(
+        python="3.11.2", affinity_cpus=1, usable_cpus=1, shm_bytes=None, gpus=0, versions={}
+    )
+
+    def noisy(*_: object) -> tuple[list[NodeState], NodeReport]:
+        print("(raylet) Raylet is terminated.")
+        return [], here
+
+    monkeypatch.setattr(cluster_check, "try_nodes", noisy)
+    assert main(["check-cluster", "--json", "--no-fragment"]) == 1
+    out, errors = capsys.readouterr()
+    assert json.loads(out)["nodes"] == []
+    assert "(raylet) Raylet is terminated." in errors

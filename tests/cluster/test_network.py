@@ -301,7 +301,7 @@ def test_a_wrong_clock_and_another_release_are_found_on_their_nodes(
     package = Path(rollouts.__file__).parent
     shutil.copytree(package, tmp_path / "other", ignore=shutil.ignore_patterns("__pycache__"))
     with (tmp_path / "other" / "batch.py").open("a") as file:
-        file.write("# of another commit\n")
+        file.write("# another commit\n")
     assert node.popen(["mount", "--bind", tmp_path / "other", package]).wait(HANG_S) == 0
     cluster.start_node(node, "--num-cpus=1", "--labels=zone=other")
     command = ("-m", "rollouts", "check-cluster", "--address", cluster.address, "--num-nodes", "4")
