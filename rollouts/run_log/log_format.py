@@ -12,12 +12,10 @@ from __future__ import annotations
 import json
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +23,6 @@ import numpy.typing as npt
 from rollouts import _native
 
 Array = npt.NDArray[Any]
-Facts = Mapping[str, Any]
-Arrays = Mapping[str, Array]
 
 MAGIC = b"rlg1"
 _HEAD = struct.Struct("<4sIQQ")
@@ -49,28 +45,17 @@ class LogRecord:
     arrays: dict[str, Array]
 
 
-def to_bytes(kind: str, facts: Facts, arrays: Arrays) -> bytes:
+def to_bytes(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
     """Returns a record as it is written: integers in as few bits as they need, states deflated."""
-    return next(all_to_bytes([(kind, facts, arrays)]))
-
-
-def all_to_bytes(records: Iterable[tuple[str, Facts, Arrays]]) -> Iterator[bytes]:
-    """Yields `to_bytes` of each record; neighbours with arrays of the same shapes take less time.
-
-    Integers of such neighbours have the same number of bits.
-    """
-    for (kind, *names), alike in groupby(records, _layout):
-        some = list(alike)
-        coded = [_coded([one[2][name] for one in some], kind) for name, _, _ in names]
-        for (_, facts, _), *parts in zip(some, *(one.parts for one in coded), strict=True):
-            described = ", ".join(
-                _description(*of, one.how, len(part))
-                for of, one, part in zip(names, coded, parts, strict=True)
-            )
-            of_facts = json.dumps(facts)
-            text = f'{{"kind": "{kind}", "facts": {of_facts}, "arrays": [{described}]}}'.encode()
-            body = b"".join(parts)
-            yield _HEAD.pack(MAGIC, len(text), len(body), _sum(text, body)) + text + body
+    described, parts = [], []
+    for name, array in arrays.items():
+        coded, how = _coded(array, deflates=kind == "state")
+        described.append({"name": name, "shape": array.shape, "dtype": array.dtype.str, **how})
+        described[-1]["bytes"] = len(coded)
+        parts.append(coded)
+    text = json.dumps({"kind": kind, "facts": facts, "arrays": described}).encode()
+    body = b"".join(parts)
+    return _HEAD.pack(MAGIC, len(text), len(body), _sum(text, body)) + text + body
 
 
 def read_records(path: Path, *, with_arrays: bool = True) -> Iterator[tuple[LogRecord, int]]:
@@ -133,54 +118,34 @@ def _sum(text: bytes, body: bytes) -> int:
     return _native.checksum([np.frombuffer(text, np.uint8), np.frombuffer(body, np.uint8)])
 
 
-def _layout(record: tuple[str, Facts, Arrays]) -> tuple[Any, ...]:
-    """Returns the kind, and (name, shape, dtype) of each array."""
-    kind, _, arrays = record
-    return (kind, *((name, one.shape, one.dtype.str) for name, one in arrays.items()))
+def _coded(array: Array, *, deflates: bool) -> tuple[bytes, dict[str, Any]]:
+    """Returns an array's bytes, and the facts by which `_decoded` reads them."""
+    if deflates:
+        packed = zlib.compress(np.ascontiguousarray(array).tobytes(), 1)
+        return packed, {"how": "deflated"}
+    if array.dtype.kind not in "iu" or array.size == 0:
+        return array.tobytes(), {"how": "plain"}
+    low, high = int(array.min()), int(array.max())
+    bits = next((bits for bits in (1, 2, 4, 8, 16, 32) if high - low < 1 << bits), 64)
+    if bits == 64:
+        return array.tobytes(), {"how": "plain"}
+    flat = array.ravel() if low == 0 else array.ravel() - low
+    flat = flat.astype(f"<u{max(bits, 8) // 8}", copy=False)
+    return _in_bits(flat, bits).tobytes(), {"how": "narrow", "low": low, "bits": bits}
 
 
-@lru_cache(maxsize=256)
-def _description(
-    name: str, shape: tuple[int, ...], dtype: str, how: tuple[tuple[str, Any], ...], size: int
-) -> str:
-    """Returns the JSON by which `_decoded` reads an array of `size` bytes."""
-    return json.dumps({"name": name, "shape": shape, "dtype": dtype, **dict(how), "bytes": size})
-
-
-class _Coded(NamedTuple):
-    """Arrays of one shape, each as bytes, and the facts by which `_decoded` reads all of them."""
-
-    parts: list[bytes]
-    how: tuple[tuple[str, Any], ...]
-
-
-def _coded(arrays: Sequence[Array], kind: str) -> _Coded:
-    if kind == "state":
-        plain = (np.ascontiguousarray(one).tobytes() for one in arrays)
-        return _Coded([zlib.compress(one, 1) for one in plain], (("how", "deflated"),))
-    if arrays[0].dtype.kind in "iu" and arrays[0].size > 0:
-        rows = np.stack(arrays).reshape(len(arrays), -1)
-        low, high = int(rows.min()), int(rows.max())
-        bits = next((bits for bits in (1, 2, 4, 8, 16, 32) if high - low < 1 << bits), 64)
-        if bits < 64:
-            flat = (rows - low if low else rows).astype(f"<u{max(bits, 8) // 8}", copy=False)
-            parts = [row.tobytes() for row in _in_bits(flat, bits)]
-            return _Coded(parts, (("how", "narrow"), ("low", low), ("bits", bits)))
-    return _Coded([one.tobytes() for one in arrays], (("how", "plain"),))
-
-
-def _in_bits(rows: Array, bits: int) -> Array:
-    """Packs each row of numbers below 2**bits; numbers of less than 8 bits share bytes."""
+def _in_bits(flat: Array, bits: int) -> Array:
+    """Packs numbers below 2**bits; numbers of less than 8 bits share bytes."""
     if bits >= 8:
-        return rows
+        return flat
     if bits == 1:
-        return np.packbits(rows, axis=1)
-    share, (count, size) = 8 // bits, rows.shape
-    cells = np.zeros((count, -(-size // share), share), np.uint8)
-    cells.reshape(count, -1)[:, :size] = rows
-    packed = cells[:, :, 0]
+        return np.packbits(flat)
+    share = 8 // bits
+    rows = np.zeros((-(-flat.size // share), share), np.uint8)
+    rows.ravel()[: flat.size] = flat
+    packed = rows[:, 0]
     for place in range(1, share):
-        packed = packed | (cells[:, :, place] << np.uint8(bits * place))
+        packed = packed | (rows[:, place] << np.uint8(bits * place))
     return packed
 
 

@@ -8,10 +8,14 @@ import os
 import re
 import threading
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from rollouts.errors import FileError, SpecError
-from rollouts.run_log.log_format import Arrays, Facts, all_to_bytes, to_bytes
+from rollouts.run_log.log_format import to_bytes
 from rollouts.run_log.record_options import RunLog
 from rollouts.support import at_exit
 from rollouts.support.no_room import start_thread
@@ -24,6 +28,9 @@ _MAX_WAITING_BYTES = 64 << 20
 _MIN_PART_BYTES = 1 << 13
 # several records are written at once, as to wake the thread costs more than to write a record
 _AT_ONCE_BYTES, _AT_ONCE_S = 1 << 18, 0.1
+
+Facts = Mapping[str, Any]
+Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 def part_name(worker_id: int, incarnation: int, number: int) -> str:
@@ -70,7 +77,7 @@ class LogWriter:
         self._find_old()
         self.error: FileError | None = None
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[str, Facts, Arrays]] = deque()
+        self._waiting: deque[tuple[str, Facts, Arrays, int]] = deque()
         self._waiting_bytes, self._is_busy, self._is_closed = 0, False, False
         self._is_flushed = False  # somebody waits for all that was put
         self._joined: list[bytes] = []  # counted in _bytes_of_part, and not written yet
@@ -87,7 +94,7 @@ class LogWriter:
                 self._changed.wait()
             if self.error is not None or self._is_closed:
                 return
-            self._waiting.append((kind, facts, arrays))
+            self._waiting.append((kind, facts, arrays, size))
             self._waiting_bytes += size
             if len(self._waiting) == 1 or self._waiting_bytes >= _AT_ONCE_BYTES:
                 self._changed.notify_all()
@@ -125,7 +132,7 @@ class LogWriter:
                 self._fail(error)
         self._file.close()
 
-    def _take(self) -> list[tuple[str, Facts, Arrays]]:
+    def _take(self) -> list[tuple[str, Facts, Arrays, int]]:
         """Waits for some records and returns them; none once the log is closed or has failed."""
         with self._changed:
             self._is_busy = False
@@ -157,10 +164,11 @@ class LogWriter:
             self._waiting_bytes = 0
             self._changed.notify_all()
 
-    def _write(self, records: list[tuple[str, Facts, Arrays]]) -> None:
+    def _write(self, records: list[tuple[str, Facts, Arrays, int]]) -> None:
         """Writes records, with one system call for those of one part."""
         try:
-            for (kind, _, _), data in zip(records, all_to_bytes(records), strict=True):
+            for kind, facts, arrays, _ in records:
+                data = to_bytes(kind, facts, arrays)
                 is_full = self._bytes_of_part > max(
                     self._log.max_bytes // _NUM_PARTS, _MIN_PART_BYTES
                 )

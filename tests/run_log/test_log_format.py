@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records that are written together are read as if each had been written alone."""
+"""Records are read as they were written, in as few bits as their numbers need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rollouts.run_log.log_format import all_to_bytes, read_records, to_bytes
+from rollouts.run_log.log_format import read_records, to_bytes
 
 Record = tuple[str, dict[str, Any], dict[str, np.ndarray[Any, Any]]]
 
@@ -36,9 +36,9 @@ def drawn(low: int, high: int, count: int) -> list[Record]:
 # numbers of 1, 2, 4, 8, 16, 32 and 64 bits, with and without others than 0 as the smallest
 @pytest.mark.parametrize("low", [0, -3])
 @pytest.mark.parametrize("size", [2, 4, 16, 200, 60_000, 1 << 31, 1 << 62])
-def test_neighbours_are_read_as_they_were(low: int, size: int, tmp_path: Path) -> None:
+def test_records_are_read_as_they_were(low: int, size: int, tmp_path: Path) -> None:
     records = drawn(low, low + size, 14)
-    (tmp_path / "part").write_bytes(b"".join(all_to_bytes(records)))
+    (tmp_path / "part").write_bytes(b"".join(to_bytes(*one) for one in records))
     read = [record for record, _ in read_records(tmp_path / "part")]
     assert [(one.kind, one.facts) for one in read] == [one[:2] for one in records]
     for one, (_, _, arrays) in zip(read, records, strict=True):

@@ -238,12 +238,16 @@ class RemotePayload:
         return True
 
     def bring(self) -> Future[Payload]:
-        """Begins to bring the arrays to this node, to stay; must be called in `connected`."""
+        """Begins to bring the arrays to this process; must be called in `connected`."""
         self._brought = self._ref.future()
         return self._brought
 
     def __call__(self, timeout_s: float) -> Payload:
         """Fetches the arrays; see `FragmentHandle.fetch`."""
+        brought = self._brought
+        if brought is not None and brought.done() and brought.exception() is None:
+            check_connected()
+            return brought.result()
         payload: Payload = fetch(self._ref, timeout_s, **self._options)
         return payload
 

@@ -368,8 +368,8 @@ void SumWeightColumns(const float* inputs, int padded, const float* gradients,
 }
 
 // Computes kTile inputs' gradients for kWide vectors of columns, which lie `apart` from each other:
-// for each output in order, a fused multiply-add. `tanh` is null, or points to the inputs, results
-// of a tanh by whose slope the gradients are multiplied.
+// for each output in order, a fused multiply-add. Where the inputs are results of a tanh, `tanh`
+// points to them, and the gradients are multiplied by its slope; else it is null.
 template <int kTile, int kWide>
 void SumInputs(const float* matrix, int inputs, const float* given, std::int64_t apart, int outputs,
                const float* tanh, float* to, bool adds) {
