@@ -19,11 +19,15 @@ _MEMORY = 64
 class CallSize:
     """The number of fragments in a call, by the rule of `QueueLimits.max_fragments_per_call`.
 
-    The mean time of a fragment is taken over all workers. A worker ends a call once it has lasted
-    `WORTH_S`, and fragments that it did not begin count as never requested: so neither a slow
-    worker nor fragments that become slower make long calls. A worker's first call is for one
-    fragment, and no call is for more than twice as many as it completed in an earlier one: so a
-    worker that dies again and again still delivers fragments in between.
+    The mean time of a fragment is taken over all workers. A fragment that takes longer than twice
+    `WORTH_S` counts as that: so one that took minutes, in which a library was loaded or the machine
+    stood still, does not keep hundreds of quick ones apart.
+
+    A worker ends a call once it has lasted `WORTH_S`, and fragments that it did not begin count as
+    never requested: so neither a slow worker nor fragments that become slower make long calls. A
+    worker's first call is for one fragment, and no call is for more than twice as many as it
+    completed in an earlier one: so a worker that dies again and again still delivers fragments in
+    between.
 
     At most as many fragments are in flight as the learner takes between two versions, so that only
     about one version is published while a fragment is on its way.
@@ -41,7 +45,7 @@ class CallSize:
     def measure(self, seconds: float) -> None:
         """Notes the time that a fragment took."""
         self._weight = min(self._weight + 1, _MEMORY)
-        self._mean_s += (seconds - self._mean_s) / self._weight
+        self._mean_s += (min(seconds, 2 * WORTH_S) - self._mean_s) / self._weight
 
     @property
     def wanted(self) -> int:

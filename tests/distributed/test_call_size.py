@@ -68,6 +68,13 @@ def test_the_time_of_a_fragment_is_the_mean_of_the_last() -> None:
     assert size.wanted == 1
 
 
+@pytest.mark.parametrize("slow_s", [9.0, 1e4])
+def test_one_slow_fragment_does_not_keep_quick_ones_apart(slow_s: float) -> None:
+    for num_before in (0, 100):
+        size = measured(*[WORTH_S / 16] * num_before, slow_s, *[WORTH_S / 16] * 2)
+        assert size.wanted > 1
+
+
 def test_a_version_and_the_room_bound_what_is_in_flight() -> None:
     size = measured(WORTH_S / 16)
     assert size.allowed(4, limit=MANY, per_version=MANY) == 16

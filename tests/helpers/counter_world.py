@@ -52,6 +52,8 @@ class CounterCollector:
       pad          float32 numbers added to each step, to make fragments large
       hang         (worker_id, incarnation, seq_no, path): in the middle of that fragment, creates
                    the file and never goes on
+      fail_once    path: in the middle of the first fragment that finds this file, writes the
+                   fragment's number into it and raises
       sleep_s      seconds that a step takes
       slow         (worker_id, seconds): that worker's steps take so long
       env_error    (incarnations, seq_no): as `fail`, with an EnvError
@@ -119,6 +121,9 @@ class CounterCollector:
         if tuple(where) == here:
             Path(path).write_text(str(os.getpid()))
             threading.Event().wait()
+        if (order := Path(self._options.get("fail_once", os.devnull))).is_file() and not here[1]:
+            order.write_text(str(self._fragments))
+            raise ValueError("the counter broke")
         if self._options.get("fail_worker", here[0]) != here[0]:
             return
         for option, error in (
