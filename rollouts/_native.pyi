@@ -312,6 +312,9 @@ def end_after_parent(grace_s: int) -> bool: ...
 # Semantics: native/include/rollouts/support/checksum.h; of arrays (n, ...) with contiguous rows
 def checksum(arrays: list[npt.NDArray[Any]]) -> int: ...
 
+# (bytes, smallest number, bits of each): include/rollouts/data/packed_integers.h; None: 64 bits
+def pack_integers(array: Array) -> tuple[bytes, int, int] | None: ...
+
 # (digest (B,), largest_reward (B,), is_obs_finite (B,)): include/rollouts/data/column_digests.h
 def digest_columns(
     obs: Array,

@@ -27,6 +27,7 @@ void BindMujocoLanes(pybind11::module_& module);
 void BindReturns(pybind11::module_& module);
 void BindChecksum(pybind11::module_& module);
 void BindColumnDigests(pybind11::module_& module);
+void BindPackedIntegers(pybind11::module_& module);
 void BindFrameStacks(pybind11::module_& module);
 void BindParentEnd(pybind11::module_& module);
 void BindReplay(pybind11::module_& module);

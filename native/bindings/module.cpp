@@ -21,6 +21,7 @@ PYBIND11_MODULE(_native, module) {
   rollouts::BindReturns(module);
   rollouts::BindChecksum(module);
   rollouts::BindColumnDigests(module);
+  rollouts::BindPackedIntegers(module);
   rollouts::BindFrameStacks(module);
   rollouts::BindParentEnd(module);
   rollouts::BindReplay(module);

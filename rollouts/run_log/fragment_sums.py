@@ -55,32 +55,31 @@ class PoolColumns:
     Attributes:
       seen: Findings about the columns.
       num_chosen: (B,) int32, steps with an action; fewer than T after an error.
-      action_bytes: (T, B) uint8, the actions, new for each rollout; None where they do not fit
-        bytes.
+      action_bytes: (T, B) uint8, the actions; None where they do not fit bytes.
     """
 
     def __init__(self, num_steps: int, num_rows: int, *, fits_bytes: bool) -> None:
         """Makes arrays for many rollouts, one after the other."""
-        self._shape, self._fits_bytes = (num_steps, num_rows), fits_bytes
         self.seen = SeenColumns(
             np.empty(num_rows, np.uint64),
             np.empty(num_rows, np.float32),
             np.empty(num_rows, np.bool_),
         )
         self.num_chosen = np.zeros(num_rows, np.int32)
-        self.action_bytes: npt.NDArray[np.uint8] | None = None
         self._arrays: dict[str, Array] = {
             "digest": self.seen.digest,
             "largest_reward": self.seen.largest_reward,
             "is_obs_finite": self.seen.is_obs_finite,
             "num_chosen": self.num_chosen,
         }
+        self.action_bytes: npt.NDArray[np.uint8] | None = None
+        if fits_bytes:
+            self.action_bytes = np.empty((num_steps, num_rows), np.uint8)
+            self._arrays["action_bytes"] = self.action_bytes
 
     def begin(self) -> dict[str, Array]:
         """Returns the arrays by the names under which a pool's `collect` takes them."""
         self.num_chosen.fill(0)
-        if self._fits_bytes:
-            self._arrays["action_bytes"] = self.action_bytes = np.empty(self._shape, np.uint8)
         return self._arrays
 
 

@@ -14,6 +14,7 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -49,13 +50,20 @@ def to_bytes(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -
     """Returns a record as it is written: integers in as few bits as they need, states deflated."""
     described, parts = [], []
     for name, array in arrays.items():
-        coded, how = _coded(array, deflates=kind == "state")
-        described.append({"name": name, "shape": array.shape, "dtype": array.dtype.str, **how})
-        described[-1]["bytes"] = len(coded)
+        coded, *how = _coded(array, deflates=kind == "state")
+        described.append(_described(name, array.shape, array.dtype, len(coded), *how))
         parts.append(coded)
-    text = json.dumps({"kind": kind, "facts": facts, "arrays": described}).encode()
-    body = b"".join(parts)
+    told = f'{{"kind": "{kind}", "facts": {json.dumps(facts)}, "arrays": [{", ".join(described)}]}}'
+    text, body = told.encode(), b"".join(parts)
     return _HEAD.pack(MAGIC, len(text), len(body), _sum(text, body)) + text + body
+
+
+@lru_cache(64)  # the arrays of a fragment are described as those of the one before
+def _described(
+    name: str, shape: tuple[int, ...], dtype: np.dtype[Any], num_bytes: int, how: str, *bits: int
+) -> str:
+    facts = {"name": name, "shape": shape, "dtype": dtype.str, "bytes": num_bytes, "how": how}
+    return json.dumps(facts | dict(zip(("low", "bits"), bits, strict=False)))
 
 
 def read_records(path: Path, *, with_arrays: bool = True) -> Iterator[tuple[LogRecord, int]]:
@@ -118,35 +126,16 @@ def _sum(text: bytes, body: bytes) -> int:
     return _native.checksum([np.frombuffer(text, np.uint8), np.frombuffer(body, np.uint8)])
 
 
-def _coded(array: Array, *, deflates: bool) -> tuple[bytes, dict[str, Any]]:
-    """Returns an array's bytes, and the facts by which `_decoded` reads them."""
+def _coded(array: Array, *, deflates: bool) -> tuple[bytes, str, *tuple[int, ...]]:
+    """Returns an array's bytes, their form, and its smallest number and bits if it is narrow."""
     if deflates:
-        packed = zlib.compress(np.ascontiguousarray(array).tobytes(), 1)
-        return packed, {"how": "deflated"}
-    if array.dtype.kind not in "iu" or array.size == 0:
-        return array.tobytes(), {"how": "plain"}
-    low, high = int(array.min()), int(array.max())
-    bits = next((bits for bits in (1, 2, 4, 8, 16, 32) if high - low < 1 << bits), 64)
-    if bits == 64:
-        return array.tobytes(), {"how": "plain"}
-    flat = array.ravel() if low == 0 else array.ravel() - low
-    flat = flat.astype(f"<u{max(bits, 8) // 8}", copy=False)
-    return _in_bits(flat, bits).tobytes(), {"how": "narrow", "low": low, "bits": bits}
-
-
-def _in_bits(flat: Array, bits: int) -> Array:
-    """Packs numbers below 2**bits; numbers of less than 8 bits share bytes."""
-    if bits >= 8:
-        return flat
-    if bits == 1:
-        return np.packbits(flat)
-    share = 8 // bits
-    rows = np.zeros((-(-flat.size // share), share), np.uint8)
-    rows.ravel()[: flat.size] = flat
-    packed = rows[:, 0]
-    for place in range(1, share):
-        packed = packed | (rows[:, place] << np.uint8(bits * place))
-    return packed
+        return zlib.compress(np.ascontiguousarray(array).tobytes(), 1), "deflated"
+    if array.dtype.kind in "iu" and array.size:
+        packed = _native.pack_integers(array)
+        if packed is not None:
+            data, low, bits = packed
+            return data, "narrow", low, bits
+    return array.tobytes(), "plain"
 
 
 def _out_of_bits(packed: Array, bits: int, count: int) -> Array:

@@ -8,7 +8,8 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ _AT_ONCE_BYTES, _AT_ONCE_S = 1 << 18, 0.1
 
 Facts = Mapping[str, Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
+_Record = bytes | Callable[[], bytes]  # or what makes it, as it takes longer
 
 
 def part_name(worker_id: int, incarnation: int, number: int) -> str:
@@ -50,7 +52,8 @@ def parts_in(folder: Path) -> dict[tuple[int, int, int], Path]:
 class LogWriter:
     """Writes the records that `put` is given, in their order, on a thread of its own.
 
-    `put` waits while 64 MiB are not written yet. `_changed` guards the queue and the error.
+    `put` codes a fragment, as to hand its arrays to the thread takes longer; the thread codes a
+    state. `put` waits while 64 MiB are not written yet. `_changed` guards the queue and the error.
 
     Attributes:
       error: Why nothing is written any more; None while it is.
@@ -77,7 +80,7 @@ class LogWriter:
         self._find_old()
         self.error: FileError | None = None
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[str, Facts, Arrays, int]] = deque()
+        self._waiting: deque[tuple[str, _Record, int]] = deque()
         self._waiting_bytes, self._is_busy, self._is_closed = 0, False, False
         self._is_flushed = False  # somebody waits for all that was put
         self._joined: list[bytes] = []  # counted in _bytes_of_part, and not written yet
@@ -87,14 +90,20 @@ class LogWriter:
         at_exit.call_at_exit(self.close)
 
     def put(self, kind: str, facts: Facts, arrays: Arrays) -> None:
-        """Hands a record over; its arrays must not change any more."""
-        size = sum(array.nbytes for array in arrays.values())
+        """Hands a record over; the arrays of a state must not change any more."""
+        record: _Record
+        if kind == "state":
+            record = partial(to_bytes, kind, facts, arrays)
+            size = sum(array.nbytes for array in arrays.values())
+        else:
+            record = to_bytes(kind, facts, arrays)
+            size = len(record)
         with self._changed:
             while not (self._waiting_bytes < _MAX_WAITING_BYTES or self.error or self._is_closed):
                 self._changed.wait()
             if self.error is not None or self._is_closed:
                 return
-            self._waiting.append((kind, facts, arrays, size))
+            self._waiting.append((kind, record, size))
             self._waiting_bytes += size
             if len(self._waiting) == 1 or self._waiting_bytes >= _AT_ONCE_BYTES:
                 self._changed.notify_all()
@@ -132,7 +141,7 @@ class LogWriter:
                 self._fail(error)
         self._file.close()
 
-    def _take(self) -> list[tuple[str, Facts, Arrays, int]]:
+    def _take(self) -> list[tuple[str, _Record]]:
         """Waits for some records and returns them; none once the log is closed or has failed."""
         with self._changed:
             self._is_busy = False
@@ -146,7 +155,7 @@ class LogWriter:
             )
             if self.error is not None:
                 return []
-            taken = list(self._waiting)
+            taken = [(kind, record) for kind, record, _ in self._waiting]
             self._waiting.clear()
             self._waiting_bytes, self._is_flushed = 0, False
             self._is_busy = bool(taken)
@@ -164,11 +173,11 @@ class LogWriter:
             self._waiting_bytes = 0
             self._changed.notify_all()
 
-    def _write(self, records: list[tuple[str, Facts, Arrays, int]]) -> None:
+    def _write(self, records: list[tuple[str, _Record]]) -> None:
         """Writes records, with one system call for those of one part."""
         try:
-            for kind, facts, arrays, _ in records:
-                data = to_bytes(kind, facts, arrays)
+            for kind, record in records:
+                data = record if isinstance(record, bytes) else record()
                 is_full = self._bytes_of_part > max(
                     self._log.max_bytes // _NUM_PARTS, _MIN_PART_BYTES
                 )

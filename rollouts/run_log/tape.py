@@ -69,7 +69,6 @@ class Tape:
         self._suspects, self._num_warnings = Suspects(), 0
         self._seq, self._is_open, self._must_save = 0, False, True
         self._is_given_up = False
-        self._fit_bytes: dict[str, bool] = {}
         self._columns: dict[str, PoolColumns] = {}
         self._facts: dict[str, Any] = {}
         self._arrays: dict[str, Array] = {}
@@ -87,8 +86,6 @@ class Tape:
         if self._must_save or self._is_open or is_due:
             self._save_state(groups)
         self._facts, self._arrays = self._counted()
-        if not self._fit_bytes:  # the same groups each time
-            self._fit_bytes = {rows.name: _fits_bytes(rows.action_space) for rows in groups}
         self._is_open, self._must_save = True, False
 
     def columns(self, groups: Sequence[Rows]) -> dict[str, PoolColumns]:
@@ -126,7 +123,7 @@ class Tape:
         actions: dict[str, Array] = {}
         for name, batch in batches.items():
             kept = None if written is None else written[name].action_bytes
-            actions[f"action.{name}"] = self._kept(name, batch.action) if kept is None else kept
+            actions[f"action.{name}"] = batch.action if kept is None else kept
         first = self._first_step
         self._put(facts, actions)
         for name, suspect in self._suspects.find(batches, known):
@@ -151,7 +148,7 @@ class Tape:
         facts = {"sum": None, "failed": str(error)[:4000]}
         arrays: dict[str, Array] = {"counts": counts.astype(np.int32)}
         for rows in groups:
-            action = self._kept(rows.name, rows.arena.choice["action"][: self._length])
+            action = rows.arena.choice["action"][: self._length].copy()
             of_agents = np.repeat(counts, self._agents.get(rows.name, 1))
             # actions from there on were not written in this fragment
             action[np.arange(self._length)[:, None] >= of_agents] = 0
@@ -184,10 +181,6 @@ class Tape:
         self._writer.put("fragment", {**place, **facts, **self._facts}, {**arrays, **self._arrays})
         self._seq += 1
         self._is_open = False
-
-    def _kept(self, name: str, action: Array) -> Array:
-        """Copies a group's actions, as a learner may change them; into bytes if they fit."""
-        return action.astype(np.uint8) if self._fit_bytes[name] else action.copy()
 
     def _save_state(self, groups: Sequence[Rows]) -> None:
         facts: dict[str, Any] = {"seq": self._seq, "first_step": self._first_step}

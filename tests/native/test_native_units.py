@@ -44,11 +44,11 @@ OBJECTS = {
     "plugin": (("plugin/plugin_batch", "plugin/spec_rules", "engines/shared_library"), ("plugin",)),
     "support": (
         (
-            "data/column_digests",
+            *("data/column_digests", "data/packed_integers"),
             *("support/checksum", "support/huge_pages", "support/moments", "support/options"),
             *("support/page_memory", "support/state"),
         ),
-        ("core", "options", "steps", "returns", "main"),
+        ("core", "options", "packing", "steps", "returns", "main"),
     ),
 }
 SOURCES = {path.stem.removeprefix("units_"): path for path in UNITS.rglob("*.cpp")}
