@@ -266,6 +266,21 @@ def test_a_weight_that_is_not_finite_is_named() -> None:
     )
 
 
+# sizes of whole vectors, and of less than one
+@pytest.mark.parametrize("name", ["actor.weight", "critic.bias"])
+def test_a_weight_that_a_step_leaves_infinite_is_named_before_the_next_step(name: str) -> None:
+    module, rows, *_ = small()
+    others = dict(module.named_parameters())
+    groups = [{"params": [others.pop(name)], "lr": 1e30, "weight_decay": 1e30}]
+    optimizer = torch.optim.SGD([*groups, {"params": list(others.values())}], lr=1e-3)
+    learner = NativeLearner(NativePolicy.from_torch(module, SPACES["categorical"]), optimizer)
+    # the second update reads the weights anew
+    for _ in range(2):
+        with pytest.raises(SpecError, match=f"parameter '{name}' has a value that is nan or inf"):
+            update(learner, rows)
+        assert learner.num_steps == 1
+
+
 def test_a_gradient_that_is_not_finite_is_named_by_its_layer() -> None:
     module, rows, learner, _ = small("gaussian")
     with torch.no_grad():

@@ -75,7 +75,7 @@ GradientSteps::GradientSteps(const Program& program, std::vector<ParamView> view
       parts_(kMostParts) {}
 
 // Reads the parameters in the layouts of both passes, after each step.
-void GradientSteps::ReadParams(std::span<const Source> sources) {
+void GradientSteps::ReadParams(std::span<const Source> sources, bool are_finite) {
   std::vector<std::span<const float>> params;
   for (std::size_t i = 0; i < views_.size(); ++i) {
     const Source& source = sources[views_[i].source];
@@ -91,13 +91,13 @@ void GradientSteps::ReadParams(std::span<const Source> sources) {
     });
     params.emplace_back(gathered);
   }
-  gradients_.Pack(params, weights_);
+  gradients_.Pack(params, weights_, are_finite);
 }
 
-std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t count,
-                                   const Sequences& sequences, const Gradients::Load& load,
-                                   const Begin& begin, const PartLoss& loss,
-                                   const UpdateStop& stop) {
+std::size_t GradientSteps::Compute(std::span<const Source> sources, std::size_t before,
+                                   std::int64_t count, const Sequences& sequences,
+                                   const Gradients::Load& load, const Begin& begin,
+                                   const PartLoss& loss, const UpdateStop& stop) {
   of_sources_.resize(sources.size());
   squares_.resize(sources.size());
   kept_.resize(sources.size());
@@ -106,7 +106,8 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t
     of_sources_[s] = kept_[s];
   }
   SortBySource(sources.size());
-  ReadParams(sources);
+  // a step has looked at the weights that it wrote, and others stay as they were read
+  ReadParams(sources, before > 0 && std::ranges::count(are_finite_, 0) == 0);
   ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
     Part& part = parts_[index];
     part.sums.resize(static_cast<std::size_t>(gradients_.num_sums()));
@@ -122,7 +123,7 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::int64_t
 void GradientSteps::RunForward(std::span<const Source> sources, std::int64_t count,
                                const Sequences& sequences, const Gradients::Load& load,
                                const Begin& begin, const PartLoss& use, const UpdateStop& stop) {
-  ReadParams(sources);
+  ReadParams(sources, false);
   ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
     begin(index);
     const Part& part = parts_[index];
@@ -299,10 +300,12 @@ void GradientSteps::Step(std::span<const Source> sources, std::size_t before, do
   // as in torch.nn.utils.clip_grad_norm_
   const auto scale = static_cast<float>(max_norm && by == ClipBy::kAll ? std::min(1.0, *max_norm / (norm + 1e-6)) : 1);
   FindRules(sources, before);
+  are_finite_.assign(sources.size(), 1);
   ForEachSource(sources.size(), [&](std::size_t s) {
     if (!sources[s].squares) return;
-    BestKernels().step(rules_[s], scale, sources[s].size, sources[s].weights,
-                       of_sources_[s].data(), sources[s].means, sources[s].squares);
+    are_finite_[s] =
+        BestKernels().step(rules_[s], scale, sources[s].size, sources[s].weights,
+                           of_sources_[s].data(), sources[s].means, sources[s].squares);
   });
   ++num_steps_;
 }

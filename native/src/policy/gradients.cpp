@@ -87,6 +87,7 @@ void Gradients::Plan(const std::vector<bool>& trained) {
   for (std::size_t i = steps_.size(); i-- > 0;) {
     const std::int32_t index = network_.sources()[i].op;
     const Op& op = program.ops[index];
+    if (op.kind == OpKind::kLinear) steps_[i].matrix = op.params[0];
     if (!wanted[index + 1]) continue;
     PlanSums(index, trained, steps_[i]);
     if (op.kind != OpKind::kLinear) continue;
@@ -175,7 +176,6 @@ void Gradients::PlanLinear(std::size_t index, BackwardStep& step) {
   const std::int32_t inputs = network_.size(op.inputs[0]);
   step.tail = TailOf(inputs);
   step.summed = Padded(inputs - step.tail);
-  step.matrix = op.params[0];
 }
 
 void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, BackwardStep& step) {
@@ -200,8 +200,9 @@ void Gradients::PlanSums(std::size_t index, const std::vector<bool>& trained, Ba
   }
 }
 
-void Gradients::Pack(std::span<const std::span<const float>> params, Weights& weights) const {
-  network_.Pack(params, weights.packed);
+void Gradients::Pack(std::span<const std::span<const float>> params, Weights& weights,
+                     bool are_finite) const {
+  network_.Pack(params, weights.packed, are_finite);
   weights.params.clear();
   for (const std::span<const float> each : params) weights.params.push_back(each.data());
 }
@@ -296,8 +297,10 @@ void Gradients::Forward(const Weights& weights, const Sequences& sequences, cons
         std::fill(feature + group.columns, feature + kColumns, feature[0]);
       }
       if (t > 0) TakeStates(sequences, group, t, pass.step(t - 1) + g * pass.group_size, rows);
-      BestKernels().forward(instructions.data(), count, weights.packed.data(), rows, kColumns);
     }
+    BestKernels().forward_groups(instructions.data(), steps_.data(), count, weights.packed.data(),
+                                 weights.params.data(), network_.num_rows(), pass.groups(),
+                                 pass.step(t));
   }
 }
 

@@ -18,6 +18,7 @@
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/linear_tiles.h"
 #include "rollouts/policy/loss_loops.h"
 #include "rollouts/policy/optimizer_loops.h"
 #include "rollouts/policy/packing_loops.h"
@@ -25,9 +26,9 @@
 namespace rollouts::policy {
 
 const Kernels* Avx2Kernels() {
-  static constexpr Kernels kKernels{"avx2", Forward, Backward, Ppo,
-                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, TransposeRows, Act};
+  static constexpr Kernels kKernels{"avx2", Forward, ForwardGroups, Backward,
+                                    Ppo, DensityOfActions, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, AddLanes, TransposeRows, Act};
   return &kKernels;
 }
 

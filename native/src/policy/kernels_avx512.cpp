@@ -18,6 +18,7 @@
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/linear_tiles.h"
 #include "rollouts/policy/loss_loops.h"
 #include "rollouts/policy/optimizer_loops.h"
 #include "rollouts/policy/packing_loops.h"
@@ -35,9 +36,9 @@ void ForwardOrHalf(const Instruction* instructions, std::int32_t count, const fl
 }  // namespace
 
 const Kernels* Avx512Kernels() {
-  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, Backward, Ppo,
-                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, TransposeRows, Act};
+  static constexpr Kernels kKernels{"avx512", ForwardOrHalf, ForwardGroups, Backward,
+                                    Ppo, DensityOfActions, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, AddLanes, TransposeRows, Act};
   return &kKernels;
 }
 

@@ -5,6 +5,7 @@
 #include "rollouts/policy/backward_loops.h"
 #include "rollouts/policy/head_loops.h"
 #include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/linear_tiles.h"
 #include "rollouts/policy/loss_loops.h"
 #include "rollouts/policy/optimizer_loops.h"
 #include "rollouts/policy/packing_loops.h"
@@ -13,13 +14,13 @@ namespace rollouts::policy {
 
 const Kernels* BaselineKernels() {
 #if defined(__SSE2__) && !defined(__FMA__)
-  static constexpr Kernels kKernels{"emulated", Forward, Backward, Ppo,
-                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, TransposeRows, Act};
+  static constexpr Kernels kKernels{"emulated", Forward, ForwardGroups, Backward,
+                                    Ppo, DensityOfActions, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, AddLanes, TransposeRows, Act};
 #else
-  static constexpr Kernels kKernels{"baseline", Forward, Backward, Ppo,
-                                    DensityOfActions, StepWeights, MoveWeights, IsFinite,
-                                    SumSquares, AddLanes, TransposeRows, Act};
+  static constexpr Kernels kKernels{"baseline", Forward, ForwardGroups, Backward,
+                                    Ppo, DensityOfActions, StepWeights, MoveWeights,
+                                    IsFinite, SumSquares, AddLanes, TransposeRows, Act};
 #endif
   return &kKernels;
 }

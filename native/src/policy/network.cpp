@@ -321,6 +321,7 @@ void Network::AddInstruction(std::int32_t index, std::int32_t out) {
   for (std::size_t i = 0; i < op.numbers.size() && i < 2; ++i) step.number[i] = op.numbers[i];
   for (std::size_t i = 0; i < op.params.size(); ++i) {
     const bool matrix = op.kind == OpKind::kLinear && i == 0;
+    if (matrix && keeps_) continue;
     // every array begins at a cache line; biases are read to the end of a block
     const std::int64_t outputs = (op.size + 15) / 16 * 16;
     const std::int64_t size =
@@ -349,7 +350,7 @@ std::vector<float> Network::Pack(std::span<const std::span<const float>> params)
   return packed;
 }
 
-void Network::CheckParams(std::span<const std::span<const float>> params) const {
+void Network::CheckParams(std::span<const std::span<const float>> params, bool are_finite) const {
   if (params.size() != program_.params.size()) {
     throw SpecError("a network got " + std::to_string(params.size()) + " parameters, expected " +
                     std::to_string(program_.params.size()));
@@ -360,15 +361,16 @@ void Network::CheckParams(std::span<const std::span<const float>> params) const 
       throw SpecError("parameter '" + param.name + "' has " + std::to_string(params[i].size()) +
                       " numbers, expected " + std::to_string(param.size));
     }
-    if (!BestKernels().is_finite(param.size, params[i].data())) {
+    if (!are_finite && !BestKernels().is_finite(param.size, params[i].data())) {
       throw SpecError("parameter '" + param.name + "' has a value that is nan or infinite");
     }
   }
 }
 
-void Network::Pack(std::span<const std::span<const float>> params, std::vector<float>& packed) const {
+void Network::Pack(std::span<const std::span<const float>> params, std::vector<float>& packed,
+                   bool are_finite) const {
   // all are checked before any is packed
-  CheckParams(params);
+  CheckParams(params, are_finite);
   // padding in blocks stays 0; its results are computed and not stored
   packed.resize(static_cast<std::size_t>(num_packed_), 0.0f);
   for (const auto& [offset, numbers] : literals_) {

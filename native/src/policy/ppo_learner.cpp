@@ -33,6 +33,24 @@ std::int64_t NumCounted(const ActedRows& acted, std::span<const std::int64_t> ro
   return counted;
 }
 
+// The rows of some columns, and whether each counts in the loss.
+struct ColumnRows {
+  std::int64_t row[kColumns];
+  bool counts[kColumns];
+};
+
+// Gathers one number of each row; 0 without an array.
+void Take(const ColumnRows& of, const float* from, float* to) {
+  for (std::int32_t i = 0; i < kColumns; ++i) to[i] = from ? from[of.row[i]] : 0.0f;
+}
+
+// The same, and 0 for rows that do not count.
+void TakeCounted(const ColumnRows& of, const float* from, float* to) {
+  for (std::int32_t i = 0; i < kColumns; ++i) {
+    to[i] = from && of.counts[i] ? from[of.row[i]] : 0.0f;
+  }
+}
+
 // Throws where a minibatch has no means.
 void CheckCounted(const ActedRows& acted, std::span<const std::int64_t> rows,
                   std::size_t minibatch) {
@@ -91,32 +109,43 @@ void PpoLearner::BeginPart(Part& part, const ActedRows& acted,
 
 void PpoLearner::GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
                              const ChunkOutputs& chunk) const {
-  const std::int64_t width = network().output_size(0);
+  const std::int64_t width = network().output_size(0), all = num_inputs();
   const auto elements = static_cast<std::int64_t>(num_elements());
+  const bool has_target = has_value();
   ActedColumns& columns = part.acted;
+  ColumnRows of;
   for (std::int32_t i = 0; i < kColumns; ++i) {
     // columns beyond the minibatch repeat the first row, and do not count
     const std::int64_t place = chunk.first + (i < chunk.columns ? i : 0);
     const std::int64_t row = chunk.step * acted.num_sequences() + rows[place];
-    const bool counts = i < chunk.columns && Counts(acted, row);
-    columns.weight[i] = counts ? part.weight : 0.0f;
-    columns.log_prob[i] = acted.log_prob[row];
+    of.row[i] = row;
+    of.counts[i] = i < chunk.columns && Counts(acted, row);
+    columns.weight[i] = of.counts[i] ? part.weight : 0.0f;
     columns.advantage[i] =
         advantages_.empty() ? 0.0f : advantages_[chunk.step * rows.size() + place];
-    columns.target[i] = has_value() && counts ? acted.target[row] : 0.0f;
-    columns.log_slope[i] = acted.log_slope ? acted.log_slope[row] : 0.0f;
-    columns.value[i] = acted.value && counts ? acted.value[row] : 0.0f;
-    for (std::int64_t e = 0; e < elements && acted.index; ++e) {
-      part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[row * elements + e]);
+  }
+  // array by array, because the same branches for each row would cost more than the copies
+  Take(of, acted.log_prob, columns.log_prob);
+  Take(of, acted.log_slope, columns.log_slope);
+  TakeCounted(of, has_target ? acted.target : nullptr, columns.target);
+  TakeCounted(of, acted.value, columns.value);
+  for (std::int64_t e = 0; e < elements && acted.index; ++e) {
+    for (std::int32_t i = 0; i < kColumns; ++i) {
+      part.index[e * kColumns + i] = static_cast<std::int32_t>(acted.index[of.row[i] * elements + e]);
     }
-    for (std::int64_t d = 0; d < width && acted.box; ++d) {
-      part.box[d * kColumns + i] = acted.box[row * width + d];
+  }
+  for (std::int64_t d = 0; d < width && acted.box; ++d) {
+    for (std::int32_t i = 0; i < kColumns; ++i) {
+      part.box[d * kColumns + i] = acted.box[of.row[i] * width + d];
     }
-    for (std::int64_t k = 0; k < num_inputs() && acted.inputs; ++k) {
+  }
+  for (std::int64_t k = 0; k < all && acted.inputs; ++k) {
+    for (std::int32_t i = 0; i < kColumns; ++i) {
+      const std::int64_t row = of.row[i];
       // forbidden actions had no probability when the action was drawn, and have none now
       const bool is_drawn = !acted.mask || !Counts(acted, row) || acted.mask[row * width + k];
-      part.inputs[k * kColumns + i] = is_drawn ? acted.inputs[row * num_inputs() + k]
-                                               : -std::numeric_limits<float>::infinity();
+      part.inputs[k * kColumns + i] =
+          is_drawn ? acted.inputs[row * all + k] : -std::numeric_limits<float>::infinity();
     }
   }
   columns.index = part.index.data();
@@ -188,9 +217,9 @@ Sequences PpoLearner::SequencesOf(const ActedRows& acted, std::span<const std::i
   return {acted.num_steps, acted.burn_in, acted.initial, begins};
 }
 
-PpoReport PpoLearner::Compute(std::span<const Source> sources, const ActedRows& acted,
-                              std::span<const std::int64_t> rows, const PpoRule& rule,
-                              const UpdateStop& stop) {
+PpoReport PpoLearner::Compute(std::span<const Source> sources, std::size_t before,
+                              const ActedRows& acted, std::span<const std::int64_t> rows,
+                              const PpoRule& rule, const UpdateStop& stop) {
   const auto load = [&](std::int64_t first, std::int32_t columns, std::int32_t step, float* to) {
     LoadColumns(acted, rows.subspan(first, columns), step, to);
   };
@@ -200,7 +229,8 @@ PpoReport PpoLearner::Compute(std::span<const Source> sources, const ActedRows& 
     AddLoss(parts_[part], rule, chunk, Masked(parts_[part], acted, rows, chunk));
   };
   const auto count = static_cast<std::int64_t>(rows.size());
-  return AddParts(steps_.Compute(sources, count, SequencesOf(acted, rows), load, begin, loss, stop));
+  return AddParts(
+      steps_.Compute(sources, before, count, SequencesOf(acted, rows), load, begin, loss, stop));
 }
 
 void PpoLearner::Evaluate(std::span<const Source> sources, const ActedRows& acted,
@@ -265,7 +295,7 @@ std::vector<PpoReport> PpoLearner::Update(std::span<const Source> sources, const
     const auto rows = order.subspan(at, std::min<std::size_t>(minibatch, order.size() - at));
     CheckCounted(acted, rows, reports.size());
     Normalize(rows, acted, settings.normalizes);
-    PpoReport report = Compute(sources, acted, rows, settings.rule, stop);
+    PpoReport report = Compute(sources, reports.size(), acted, rows, settings.rule, stop);
     if (mean) steps_.Average(sources, report.sums, mean);
     if (settings.target_kl && report.sums[kApproxKl] > *settings.target_kl) {
       reports.push_back(report);

@@ -42,7 +42,7 @@ RowLossReport RowLossLearner::Compute(std::span<const Source> sources, const flo
     float* gradient = chunk.gradient(0);
     for (std::int32_t i = 0; i < chunk.columns; ++i) gradient[i] += share;
   };
-  steps_.Compute(sources, count, {}, load, [](std::size_t) {}, loss, stop);
+  steps_.Compute(sources, 0, count, {}, load, [](std::size_t) {}, loss, stop);
   double sum = 0;
   for (std::int64_t row = 0; row < count; ++row) sum += outputs[row * num_outputs_];
   auto found = static_cast<float>(sum / static_cast<double>(count));

@@ -26,7 +26,7 @@ struct BackwardStep {
   std::int32_t tail = 0;    // a linear's last inputs, summed over lanes: too few for a vector
   std::int32_t summed = 0;  // the inputs before them, rounded up to a whole block
   std::int64_t transposed = 0;  // a linear's input by column: (columns, summed)
-  std::int32_t matrix = -1;     // a linear's weights: their number among the parameters
+  std::int32_t matrix = -1;     // any linear's weights: their number among the parameters
   // The input of a linear is a tanh that nothing else reads: a gradient goes through both at once.
   bool through_tanh = false;
   // Gradients of parameters; -1: not wanted. A linear has (outputs, summed) and then (outputs,

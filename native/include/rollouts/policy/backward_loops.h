@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "rollouts/policy/backward.h"
-#include "rollouts/policy/layer_loops.h"
+#include "rollouts/policy/linear_tiles.h"
 
 namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
@@ -367,77 +367,47 @@ void SumWeightColumns(const float* inputs, int padded, const float* gradients,
   }
 }
 
-// Computes kTile inputs' gradients for kWide vectors of columns, which lie `apart` from each other:
-// for each output in order, a fused multiply-add. Where the inputs are results of a tanh, `tanh`
-// points to them, and the gradients are multiplied by its slope; else it is null.
-template <int kTile, int kWide>
-void SumInputs(const float* matrix, int inputs, const float* given, std::int64_t apart, int outputs,
-               const float* tanh, float* to, bool adds) {
-  Floats sum[kTile][kWide];
+// Gradients of a linear's inputs: for each output in order, a fused multiply-add. Where the inputs are
+// results of a tanh, they are multiplied by its slope.
+struct InputTiles {
+  const float* matrix;  // (outputs, inputs)
+  const float* given;   // the outputs' gradients of the first group
+  const float* tanh;    // the inputs where they are results of a tanh, or null
+  float* to;            // and the inputs' gradients
+  int inputs, outputs;
+  bool adds;
+
+  int num_rows() const { return inputs; }
+
+  template <int kTile, int kWide>
+  void Run(int first, std::int64_t place, std::int64_t apart) const {
+    Floats sum[kTile][kWide];
 #pragma GCC unroll 32
-  for (int k = 0; k < kTile; ++k) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kWide; ++v) sum[k][v] = Splat(0.0f);
-  }
-#pragma GCC unroll 4
-  for (int o = 0; o < outputs; ++o) {
-    Floats column[kWide];
-    for (int v = 0; v < kWide; ++v) column[v] = Load(given + o * kColumns + v * apart);
     for (int k = 0; k < kTile; ++k) {
-      const Floats weight = Splat(matrix[o * inputs + k]);
-      for (int v = 0; v < kWide; ++v) sum[k][v] = Fma(weight, column[v], sum[k][v]);
+#pragma GCC unroll 2
+      for (int v = 0; v < kWide; ++v) sum[k][v] = Splat(0.0f);
     }
-  }
-  if (tanh) {
+    AddProducts<kTile, kWide>(matrix + first, 1, inputs, outputs, given + place, apart, sum);
+    const std::int64_t rows = first * kColumns + place;
+    if (tanh) {
+#pragma GCC unroll 32
+      for (int k = 0; k < kTile; ++k) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kWide; ++v) {
+          const Floats z = Load(tanh + rows + k * kColumns + v * apart);
+          sum[k][v] = sum[k][v] * TanhSlope(z, z, 0.0f, 0.0f);
+        }
+      }
+    }
 #pragma GCC unroll 32
     for (int k = 0; k < kTile; ++k) {
 #pragma GCC unroll 2
       for (int v = 0; v < kWide; ++v) {
-        const Floats z = Load(tanh + k * kColumns + v * apart);
-        sum[k][v] = sum[k][v] * TanhSlope(z, z, 0.0f, 0.0f);
+        Give(to + rows + k * kColumns + v * apart, sum[k][v], adds);
       }
     }
   }
-#pragma GCC unroll 32
-  for (int k = 0; k < kTile; ++k) {
-#pragma GCC unroll 2
-    for (int v = 0; v < kWide; ++v) Give(to + k * kColumns + v * apart, sum[k][v], adds);
-  }
-}
-
-// Computes the gradients of inputs from `first` on for kGroups groups, kTile of them at a time, and
-// returns the first input that is left.
-template <int kGroups, int kTile, int kWide>
-int InputsOf(const Instruction& step, const BackwardStep& back, const float* matrix,
-             const Chunk& chunk, int group, int first) {
-  const std::int64_t group_size = std::int64_t{chunk.num_rows} * kColumns;
-  const std::int64_t apart = kGroups == 2 ? group_size : kLanes;
-  const float* values = chunk.values + group * group_size;
-  float* gradients = chunk.gradients + group * group_size;
-  for (; first + kTile <= step.a_size; first += kTile) {
-    for (int v = 0; v < kColumns; v += kGroups == 2 ? kLanes : kWide * kLanes) {
-      const int place = (step.a + first) * kColumns + v;
-      SumInputs<kTile, kWide>(matrix + first, step.a_size, gradients + step.out * kColumns + v,
-                              apart, step.size, back.through_tanh ? values + place : nullptr,
-                              gradients + place, back.adds_a);
-    }
-  }
-  return first;
-}
-
-// The same for all inputs, with as many sums as registers allow.
-template <int kGroups>
-void InputsBack(const Instruction& step, const BackwardStep& back, const float* matrix,
-                const Chunk& chunk, int group) {
-  constexpr int kVectors = kColumns / kLanes;
-  constexpr int kWide = kGroups == 2 ? 2 : kVectors < 2 ? kVectors : 2;
-  constexpr int kTile = (kLanes == 16 ? 16 : 12) / kWide;
-  int k = InputsOf<kGroups, kTile, kWide>(step, back, matrix, chunk, group, 0);
-  // the remaining ones exactly, because nothing may be read beyond the matrix
-  k = InputsOf<kGroups, 4, kWide>(step, back, matrix, chunk, group, k);
-  k = InputsOf<kGroups, 2, kWide>(step, back, matrix, chunk, group, k);
-  InputsOf<kGroups, 1, kWide>(step, back, matrix, chunk, group, k);
-}
+};
 
 // Computes the gradient of a linear's weights.
 void WeightsBack(const Instruction& step, const BackwardStep& back, float* sums,
@@ -477,13 +447,14 @@ void LinearBack(const Instruction& step, const BackwardStep& back, const float* 
   if (back.bias_sum >= 0) AddColumnsOf(chunk, step.out, step.size, sums + back.bias_sum);
   if (back.weight_sum >= 0) WeightsBack(step, back, sums + back.weight_sum, chunk);
   if (!back.wants_a) return;
-  const float* matrix = params[back.matrix];
-  int group = 0;
-  // where a vector holds a whole group, two groups are computed together
-  for (; kLanes == kColumns && group + 2 <= chunk.groups; group += 2) {
-    InputsBack<2>(step, back, matrix, chunk, group);
-  }
-  for (; group < chunk.groups; ++group) InputsBack<1>(step, back, matrix, chunk, group);
+  const InputTiles tiles{.matrix = params[back.matrix],
+                         .given = chunk.gradients + step.out * kColumns,
+                         .tanh = back.through_tanh ? chunk.values + step.a * kColumns : nullptr,
+                         .to = chunk.gradients + step.a * kColumns,
+                         .inputs = step.a_size,
+                         .outputs = step.size,
+                         .adds = back.adds_a};
+  RunTiles(tiles, std::int64_t{chunk.num_rows} * kColumns, chunk.groups);
 }
 
 void OneBack(const Instruction& step, const BackwardStep& back, const float* params, float* sums,

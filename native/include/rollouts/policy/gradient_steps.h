@@ -67,13 +67,13 @@ class GradientSteps {
 
   const Network& network() const { return gradients_.network(); }
 
-  // Computes the gradients of rows or sequences [0, count) with the weights of `sources`. `loss`
-  // writes the gradients of the outputs. One thread computes each part, and calls Begin before the
-  // part's first rows. Returns the number of parts. Throws SpecError where a parameter is not
-  // finite, and what `stop` raises.
+  // Computes the gradients of rows or sequences [0, count) with the weights of `sources`, of which
+  // this object has made `before` steps since they were read. `loss` writes the gradients of the
+  // outputs. One thread computes each part, and calls Begin before the part's first rows. Returns
+  // the number of parts. Throws SpecError where a parameter is not finite, and what `stop` raises.
   using Begin = std::function<void(std::size_t part)>;
   using PartLoss = std::function<void(std::size_t part, const ChunkOutputs& outputs)>;
-  std::size_t Compute(std::span<const Source> sources, std::int64_t count,
+  std::size_t Compute(std::span<const Source> sources, std::size_t before, std::int64_t count,
                       const Sequences& sequences, const Gradients::Load& load, const Begin& begin,
                       const PartLoss& loss, const UpdateStop& stop = {});
   // Runs the forward pass alone; `use` gets the outputs.
@@ -107,7 +107,7 @@ class GradientSteps {
                    const std::function<void(std::size_t)>& run);
   void ForEachSource(std::size_t num_sources, const std::function<void(std::size_t)>& use);
   void Clip(std::span<const Source> sources, double limit, ClipBy by);
-  void ReadParams(std::span<const Source> sources);
+  void ReadParams(std::span<const Source> sources, bool are_finite);
   void SortBySource(std::size_t num_sources);
   void AddParts(std::int64_t begin, std::int64_t end);
   void FindGradient(std::size_t source);
@@ -122,6 +122,7 @@ class GradientSteps {
   std::vector<std::span<float>> of_sources_;      // gradients: in the first part's sums or in kept_
   std::vector<std::vector<float>> kept_;          // by source
   std::vector<double> squares_;                 // sums of their squares, before the limit
+  std::vector<std::uint8_t> are_finite_;        // by source: whether the last step's weights are
   std::vector<StepRule> rules_;                 // settings of the present step
   std::vector<float> averaged_;                 // numbers that are averaged over the processes
   std::vector<std::vector<float>> of_params_;   // gradients of params that are not whole arrays

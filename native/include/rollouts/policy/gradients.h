@@ -54,14 +54,15 @@ class Gradients {
 
   const Network& network() const { return network_; }
 
-  // Parameters as the forward pass reads them, and where they are: until the reverse pass is made,
-  // their memory must stay as it is.
+  // Parameters as the passes read them: matrices of linears where they are, so that their memory
+  // must stay as it is until both passes are made, and all others packed.
   struct Weights {
     std::vector<float> packed;
     std::vector<const float*> params;
   };
-  // Throws SpecError where a parameter is not finite.
-  void Pack(std::span<const std::span<const float>> params, Weights& weights) const;
+  // Throws SpecError where a parameter is not finite, unless the caller knows that all `are_finite`.
+  void Pack(std::span<const std::span<const float>> params, Weights& weights,
+            bool are_finite = false) const;
 
   // Memory of one thread.
   struct Room {

@@ -21,9 +21,14 @@ struct Kernels {
   // to 64 bytes.
   void (*forward)(const Instruction* instructions, std::int32_t count, const float* params,
                   float* rows, std::int32_t columns);
+  // Runs a learner's program on `groups` groups of columns (groups, num_rows, kColumns), and leaves
+  // all registers there. Matrices of linears are read from `params`, the parameters where the
+  // module has them; all others from `packed`.
+  void (*forward_groups)(const Instruction* instructions, const BackwardStep* steps,
+                         std::int32_t count, const float* packed, const float* const* params,
+                         std::int32_t num_rows, std::int32_t groups, float* values);
   // Writes the gradients of a chunk's parameters to `sums` or adds them, and leaves those of
-  // registers in the chunk. `packed` are the parameters as for forward; `params` are the same where
-  // the module has them.
+  // registers in the chunk. `packed` and `params` as for forward_groups.
   void (*backward)(const Instruction* instructions, const BackwardStep* steps, std::int32_t count,
                    const float* packed, const float* const* params, const Chunk& chunk,
                    float* sums);
@@ -36,8 +41,8 @@ struct Kernels {
   void (*density)(const Head& head, const HeadInputs& inputs, const ActedColumns& acted, float* room,
                   float* log_prob, float* entropy);
   // Makes one step of `size` weights; their gradients are multiplied by `scale`. `means` is null
-  // except with Adam.
-  void (*step)(const StepRule& rule, float scale, std::int64_t size, float* weights,
+  // except with Adam. Tells if no weight is nan or infinite afterwards.
+  bool (*step)(const StepRule& rule, float scale, std::int64_t size, float* weights,
                const float* gradients, float* means, float* squares);
   // Moves `to` towards `from`: a share of 1 - `share` of `to` stays.
   void (*move)(std::int64_t size, const float* from, float share, float* to);

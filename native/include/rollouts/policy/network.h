@@ -20,7 +20,8 @@ std::int32_t LinearBlock(std::int32_t outputs_left);
 class Network {
  public:
   // Throws SpecError for a program that is inconsistent: registers, sizes, parameters. `keeps`: the
-  // forward pass leaves all registers that gradients need.
+  // forward pass leaves all registers that gradients need, and reads the matrices of linears where
+  // the module has them, so that these are not packed.
   explicit Network(const Program& program, bool keeps = false);
 
   const Program& program() const { return program_; }
@@ -48,14 +49,16 @@ class Network {
   // SpecError where one is not finite.
   std::vector<float> Pack(std::span<const std::span<const float>> params) const;
   // Packs into `packed`, which must be empty or hold parameters that this network packed before.
-  void Pack(std::span<const std::span<const float>> params, std::vector<float>& packed) const;
+  // `are_finite`: the caller knows that all parameters are.
+  void Pack(std::span<const std::span<const float>> params, std::vector<float>& packed,
+            bool are_finite = false) const;
 
  private:
   void LayOut();
   void CheckOp(std::size_t index) const;
   void CheckSizes(std::size_t index) const;
   void CheckOutputs() const;
-  void CheckParams(std::span<const std::span<const float>> params) const;
+  void CheckParams(std::span<const std::span<const float>> params, bool are_finite) const;
   [[noreturn]] void Refuse(std::size_t index, const std::string& why) const;
   void AddInstruction(std::int32_t index, std::int32_t out);
   bool MayOverwrite(std::size_t index) const;

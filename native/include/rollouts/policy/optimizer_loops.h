@@ -4,7 +4,7 @@
 #pragma once
 
 #include "rollouts/policy/optimizers.h"
-#include "rollouts/policy/simd.h"
+#include "rollouts/policy/packing_loops.h"
 
 namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
@@ -40,15 +40,20 @@ Floats SgdStep(const StepRule& rule, Floats weight, Floats gradient, Floats&, Fl
   return weight - (rule.kind == OptimizerKind::kNesterov ? ahead : momentum) * rule.lr;
 }
 
-// Applies the formula of one kind to all weights. The rule is a copy, which cannot overlap with an
-// array.
+// Applies the formula of one kind to all weights, and tells if all are finite. The rule is a copy,
+// which cannot overlap with an array.
 template <Floats (*kStep)(const StepRule&, Floats, Floats, Floats&, Floats&)>
-void StepEach(const StepRule rule, float scale, std::int64_t size, float* weights,
+bool StepEach(const StepRule rule, float scale, std::int64_t size, float* weights,
               const float* gradients, float* means, float* squares) {
   std::int64_t i = 0;
+  // stays 0 unless a weight is not finite
+  Floats sum = Splat(0.0f);
   for (; i + kLanes <= size; i += kLanes) {
     Floats mean = means ? Load(means + i) : Splat(0.0f), square = Load(squares + i);
-    Store(weights + i, kStep(rule, Load(weights + i), Load(gradients + i) * scale, mean, square));
+    const Floats weight =
+        kStep(rule, Load(weights + i), Load(gradients + i) * scale, mean, square);
+    Store(weights + i, weight);
+    sum += weight * 0.0f;
     if (means) Store(means + i, mean);
     Store(squares + i, square);
   }
@@ -58,11 +63,13 @@ void StepEach(const StepRule rule, float scale, std::int64_t size, float* weight
     weights[i] = kStep(rule, Splat(weights[i]), Splat(gradients[i]) * scale, mean, square)[0];
     if (means) means[i] = mean[0];
     squares[i] = square[0];
+    sum += weights[i] * 0.0f;
   }
+  return AllZero(sum);
 }
 
 // Implements Kernels::step.
-void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* weights,
+bool StepWeights(const StepRule& rule, float scale, std::int64_t size, float* weights,
                  const float* gradients, float* means, float* squares) {
   switch (rule.kind) {
     case OptimizerKind::kAdam:
@@ -75,6 +82,7 @@ void StepWeights(const StepRule& rule, float scale, std::int64_t size, float* we
     case OptimizerKind::kRmspropTf:
       return StepEach<RmspropStep>(rule, scale, size, weights, gradients, means, squares);
   }
+  return false;
 }
 
 // Implements Kernels::move.

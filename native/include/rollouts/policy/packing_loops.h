@@ -9,6 +9,14 @@ namespace rollouts::policy {
 inline namespace ROLLOUTS_POLICY_TARGET {
 namespace {
 
+// Tells if no lane is nan or another number than 0.
+bool AllZero(Floats sum) {
+  float left = 0;
+  // a nan stays one
+  for (int lane = 0; lane < kLanes; ++lane) left += sum[lane];
+  return left == 0.0f;
+}
+
 // Implements Kernels::is_finite.
 bool IsFinite(std::int64_t size, const float* values) {
   constexpr int kSums = 4;
@@ -19,11 +27,8 @@ bool IsFinite(std::int64_t size, const float* values) {
   for (; i + kSums * kLanes <= size; i += kSums * kLanes) {
     for (int s = 0; s < kSums; ++s) sums[s] += Load(values + i + s * kLanes) * 0.0f;
   }
-  float left = 0;
-  for (; i < size; ++i) left += values[i] * 0.0f;
-  const Floats sum = sums[0] + sums[1] + (sums[2] + sums[3]);
-  for (int lane = 0; lane < kLanes; ++lane) left += sum[lane];
-  return left == 0.0f;
+  for (; i < size; ++i) sums[0] += values[i] * 0.0f;
+  return AllZero(sums[0] + sums[1] + (sums[2] + sums[3]));
 }
 
 // Implements Kernels::sum_squares.

@@ -94,8 +94,9 @@ class PpoLearner {
   void LoadColumns(const ActedRows& acted, std::span<const std::int64_t> rows, std::int32_t step,
                    float* to) const;
   static Sequences SequencesOf(const ActedRows& acted, std::span<const std::int64_t> rows);
-  PpoReport Compute(std::span<const Source> sources, const ActedRows& acted,
-                    std::span<const std::int64_t> rows, const PpoRule& rule, const UpdateStop& stop);
+  PpoReport Compute(std::span<const Source> sources, std::size_t before, const ActedRows& acted,
+                    std::span<const std::int64_t> rows, const PpoRule& rule,
+                    const UpdateStop& stop);
   void BeginPart(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows) const;
   void GatherActed(Part& part, const ActedRows& acted, std::span<const std::int64_t> rows,
                    const ChunkOutputs& chunk) const;
