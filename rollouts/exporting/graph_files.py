@@ -31,7 +31,7 @@ def to_onnx(module: DeployedModule, example: tuple[Tensor, ...], about: Deployme
     Raises:
       SpecError: torch cannot export the network.
     """
-    with needs("onnxscript", "export to .onnx"):
+    with needs("export", "export to .onnx"):
         import onnxscript  # noqa: F401
     inputs = [one.name for one in about.inputs]
     with _explaining(".onnx"), _quietly():
@@ -61,7 +61,7 @@ def from_onnx(data: bytes, path: object) -> tuple[Deployment, Run]:
     Raises:
       SpecError: It was not written by `to_onnx`.
     """
-    with needs("onnxruntime", "reading .onnx"):
+    with needs("export", "reading .onnx"):
         import onnxruntime
     try:
         options = onnxruntime.SessionOptions()
