@@ -350,7 +350,8 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
         """Joins rollouts group by group; see `RolloutBatch.concatenate`.
 
         Raises:
-          SpecError: no rollouts, or one with other groups; also the errors of that method.
+          SpecError: no rollouts, or one with other groups; also all that
+            `RolloutBatch.concatenate` raises.
         """
         if not rollouts:
             raise SpecError("concatenate() got no rollouts, expected at least one")

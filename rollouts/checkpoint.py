@@ -22,8 +22,10 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.support.extras import needs
 from rollouts.support.plain_values import (
     as_tensor,
+    first_sentence,
     plain_int,
     plain_option,
+    plain_path,
     plain_state,
     plain_text,
     shown,
@@ -125,8 +127,8 @@ def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
             if isinstance(error.__context__, OSError):  # torch reports only "unexpected pos"
                 raise error.__context__ from None
             raise SpecError(
-                f"torch.save cannot write the checkpoint ({_first_line(error)}), expected tensors "
-                "as those of a state_dict: leave others out"
+                f"torch.save cannot write the checkpoint ({first_sentence(error)}), expected "
+                "tensors as those of a state_dict: leave others out"
             ) from error
         file.seek(0)
         try:
@@ -273,8 +275,9 @@ def _read(file: Path | BinaryIO, path: Path) -> dict[str, Any]:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises a dozen types for damaged files
         raise SpecError(
-            f"{path} is not a readable checkpoint ({type(error).__name__}: {_first_line(error)}): "
-            "expected a file of torch.save with tensors, numbers and strings alone; it may be "
+            f"{path} is not a readable checkpoint ({type(error).__name__}: "
+            f"{first_sentence(error)}), expected a {FILE_NAME} that "
+            "rollouts.checkpoint.save_checkpoint wrote: give another file; if it is one, it is "
             "damaged"
         ) from error
     if not isinstance(state, dict):
@@ -283,10 +286,6 @@ def _read(file: Path | BinaryIO, path: Path) -> dict[str, Any]:
             "rollouts.checkpoint.save_checkpoint writes one"
         )
     return state
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [""])[0]
 
 
 def from_state(state: Mapping[str, Any], path: Path) -> Checkpoint:
@@ -338,13 +337,6 @@ def _check_weights(weights: Mapping[str, Any], path: Path) -> None:
 
 
 def _file(path: str | os.PathLike[str]) -> Path:
-    try:
-        name = os.fsdecode(path)
-    except TypeError:
-        name = ""
-    if not name or "\0" in name:
-        raise SpecError(
-            f"path is {shown(path)}, expected the path of a file or of a run's directory, such as "
-            "'runs/first'"
-        )
+    expected = "the path of a file or of a run's directory, such as 'runs/first'"
+    name = plain_path("path", path, expected)
     return Path(name) / FILE_NAME if os.path.isdir(name) else Path(name)

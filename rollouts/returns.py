@@ -147,13 +147,13 @@ def vtrace(
 
 
 def batch_gae(batch: RolloutBatch, *, gamma: float, gae_lambda: float) -> Returns:
-    """Calls `gae` with the arrays of a rollout; returns the same."""
+    """Returns the result of `gae` for the arrays of a rollout."""
     check_rollout(batch, "batch_gae", on_host=False)
     return gae(batch.reward, batch.value, **_ends(batch), gamma=gamma, gae_lambda=gae_lambda)
 
 
 def batch_nstep(batch: RolloutBatch, *, gamma: float, n: int) -> Returns:
-    """Calls `nstep` with the arrays of a rollout; returns the same."""
+    """Returns the result of `nstep` for the arrays of a rollout."""
     check_rollout(batch, "batch_nstep", on_host=False)
     return nstep(batch.reward, batch.value, **_ends(batch), gamma=gamma, n=n)
 
@@ -169,7 +169,7 @@ def batch_vtrace(
     rho_bar: float = 1.0,
     c_bar: float = 1.0,
 ) -> Returns:
-    """Calls `vtrace` with a rollout and the learner's own numbers; returns the same.
+    """Returns the result of `vtrace` for a rollout and the learner's own numbers.
 
     The value after a truncation is the acting policy's, because a rollout does not have final_obs.
     """

@@ -114,7 +114,8 @@ def compare(
       library: One of `LIBRARIES`.
       case: The work of each contestant.
       peers: Names of contestants to measure next to ours; empty: all.
-      duration_s: Approximate time of one repeat of one contestant, which is a collect at least.
+      duration_s: Approximate time of one repeat of one contestant; a repeat has at least one
+        collect.
       repeats: Repeats of each contestant.
       on_progress: Called with a short line before each turn.
 

@@ -163,7 +163,8 @@ class AlePlayer:
         self.size: tuple[int, int] = ale.getScreenDims()
 
     def restart(self) -> None:
-        # a reset keeps the last game's memory, and a state has no frame buffers: both are needed
+        # a reset does not clear the console's memory, and a state does not have the frame buffers;
+        # only both together begin the game anew
         self._ale.reset_game()
         if not self._resets:
             self._ale.restoreState(self._start)

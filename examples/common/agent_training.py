@@ -179,7 +179,7 @@ class AgentTraining:
     def run(self, title: str) -> bool:
         """Trains; returns whether Ctrl-C or SIGTERM ended it. The title is the picture's."""
         before = self.updates
-        # a checkpoint's path would become a file if there were no such folder yet
+        # save_checkpoint writes into the path if it is a folder, else to a file of that name
         self.args.run_dir.mkdir(parents=True, exist_ok=True)
         with stop_on_interrupt() as stop:
             try:

@@ -8,7 +8,7 @@
 
 Agent, loss, optimiser and hyper-parameters are as in CleanRL's ppo.py; with continuous actions the
 agent and the environments' wrappers are as in its ppo_continuous_action.py. Three of their loops
-are calls of native code here, each of which may stay a loop:
+are calls of native code here. Each call can be left out, and its loop stays:
 
     loop over steps          `Collector`: the pool's threads compute the agent between steps
     loop back over rewards   `batch_gae`

@@ -15,6 +15,7 @@ from rollouts.checkpoint import Checkpoint, from_state, read_state
 from rollouts.cli.checkpoint_program import PolicyFile
 from rollouts.errors import SpecError
 from rollouts.specs import AgentGroup, EnvSpec
+from rollouts.support.plain_values import shown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,10 +143,16 @@ def _make_policy(program: PolicyFile, asked: Any) -> Any:
     if "total_envs" in inspect.signature(program.make_policy).parameters:
         options = {**options, "total_envs": asked.num_envs}
     try:
-        return program.make_policy(asked, **options)
+        policy = program.make_policy(asked, **options)
     except Exception as error:  # the program is not ours and may raise anything
         raise SpecError(
             f"make_policy(spec) of {program.path} makes no policy for {asked.id} "
             f"({type(error).__name__}: {error}). If it needs more than spec, give a Python file "
             "with --network whose make_policy passes that on"
         ) from error
+    if not hasattr(policy, "load_weights"):
+        raise SpecError(
+            f"make_policy(spec) of {program.path} returned {shown(policy)}, expected a policy: "
+            "rollouts.TorchPolicy(module, spec.single_action_space), for one"
+        )
+    return policy

@@ -170,6 +170,11 @@ def import_program(program: Path, flag: str, expected: str) -> ModuleType:
             f"{program} needs the package {error.name!r}, which is not installed: install it, or "
             f"name another program with {flag}"
         ) from error
+    except SyntaxError as error:
+        raise SpecError(
+            f"{program} is no Python that can be compiled ({error}): mend that line, or name "
+            f"another program with {flag}"
+        ) from error
     except (Exception, SystemExit) as error:  # the program is not ours and may raise anything
         raise SpecError(
             f"{program} cannot be imported ({type(error).__name__}: {error}), expected a Python "

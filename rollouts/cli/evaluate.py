@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _run_exported(args: argparse.Namespace) -> None:
-    """Does the same for a file of `rollouts export`, which describes how it acts."""
+    """Plays and reports episodes with a file of `rollouts export`, which describes how it acts."""
     from rollouts.exporting.exported_policy import ExportedPolicy
 
     if args.record is not None or args.network is not None:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from rollouts.envs.face import PoolFace
 from rollouts.errors import DTypeError, SpecError
 from rollouts.features import cannot
+from rollouts.support.plain_values import shown
 
 Array = NDArray[Any]
 Level = Mapping[str, Any] | bytes
@@ -125,6 +126,10 @@ def first_states(env: Any, seeds: Sequence[int]) -> list[bytes]:
       SpecError: The environments cannot save states.
     """
     check_env(env, "states")
+    if isinstance(seeds, int) or not hasattr(seeds, "__len__"):
+        raise SpecError(
+            f"seeds is {shown(seeds)}, expected one for each level, such as range(20) for 20 levels"
+        )
     states: list[bytes] = []
     for begin in range(0, len(seeds), env.num_envs):
         some = list(seeds[begin : begin + env.num_envs])

@@ -51,6 +51,8 @@ def open_parquet(
       SpecError: A file, columns or spaces are missing.
     """
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
+    if not path.is_dir():
+        _opened(path)  # a file of another kind lacks more than spaces
     about = _about(path if path.is_dir() else path.parent)
     if about is None:
         if observation_space is None or action_space is None:

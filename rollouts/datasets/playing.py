@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.start_states import seek
 from rollouts.errors import SpecError
+from rollouts.support.plain_values import shown
 
 
 def start_of(episode: Episode, env: Any) -> Any:
@@ -51,6 +52,11 @@ def play_again(episodes: Iterable[Episode], env: Any) -> int:
     """
     count = 0
     for count, episode in enumerate(episodes, 1):
+        if not isinstance(episode, Episode):
+            raise SpecError(
+                f"episodes has {shown(episode)}, expected an Episode: give a set of "
+                "rollouts.datasets.open_set(path), or a list of its episodes"
+            )
         expected = episode.observation
         _compare("observation", start_of(episode, env), expected[0], count, 0)
         for step in range(episode.num_steps):
@@ -73,5 +79,5 @@ def _compare(name: str, found: Any, expected: Any, number: int, step: int) -> No
     if np.asarray(found).tobytes() != np.asarray(expected).tobytes():
         raise SpecError(
             f"{name} of episode {number}, step {step} is {found}, recorded was {expected}: the "
-            "environment has other options, or another version"
+            "environment has another id, other options, or another version"
         )

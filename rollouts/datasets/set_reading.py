@@ -12,6 +12,9 @@ from rollouts.datasets.about import METADATA, About
 from rollouts.datasets.episodes import Episode
 from rollouts.datasets.targets import MINARI
 from rollouts.errors import SpecError
+from rollouts.support.plain_values import plain_path
+
+_EXPECTED = "FILE.hdf5, FOLDER.parquet, a file of Parquet, a Minari folder, or minari:NAME-v0"
 
 
 class DataSet(Protocol):
@@ -46,7 +49,7 @@ def open_set(path: str | os.PathLike[str], **options: Any) -> DataSet:
     Raises:
       SpecError: There is no such set, or it is of another kind. EngineError: A library is missing.
     """
-    name = os.fspath(path)
+    name = plain_path("path", path, _EXPECTED)
     if name.startswith(MINARI):
         from rollouts.datasets.minari_set import minari_folder
 
@@ -59,7 +62,7 @@ def open_set(path: str | os.PathLike[str], **options: Any) -> DataSet:
         return open_folder(folder)
     where = Path(name)
     if not where.exists():
-        raise SpecError(f"there is no data set {name}")
+        raise SpecError(f"there is no data set {name}, expected {_EXPECTED}")
     if where.is_dir() and (where / "data" / METADATA).exists():
         where = where / "data"
     is_minari = where.is_dir() and not any(where.glob("*.parquet"))

@@ -11,8 +11,10 @@ from typing import Any
 from rollouts.datasets.about import About
 from rollouts.datasets.set_parts import Target
 from rollouts.errors import SpecError
+from rollouts.support.plain_values import plain_path
 
 MINARI = "minari:"
+_EXPECTED = "minari:NAME-v0 (such as minari:cheetah/random-v0), FOLDER.parquet or FILE.hdf5"
 _MINARI_ID = re.compile(r"(?:[-_\w][-_\w/]*[-_\w]+/)?[-_\w]+?-v\d+")
 
 
@@ -22,7 +24,7 @@ def make_target(to: str | os.PathLike[str], about: About, compression: str) -> T
     Raises:
       SpecError: The name has another ending. EngineError: A library is missing.
     """
-    name = os.fspath(to)
+    name = plain_path("to", to, _EXPECTED)
     if name.startswith(MINARI):
         from rollouts.datasets.minari_set import MinariSet
 
@@ -39,10 +41,7 @@ def make_target(to: str | os.PathLike[str], about: About, compression: str) -> T
             from rollouts.datasets.parquet_set import ParquetSet
 
             return ParquetSet(path / group if group else path, about, compression)
-    raise SpecError(
-        f"to is {name!r}, expected minari:NAME-v0 (such as minari:cheetah/random-v0), "
-        "FOLDER.parquet or FILE.hdf5"
-    )
+    raise SpecError(f"to is {name!r}, expected {_EXPECTED}")
 
 
 def _minari_id(name: str, group: str) -> str:

@@ -110,7 +110,7 @@ class PoolFace(Generic[A]):
 
         A state has the environment itself, its random stream (seed, stream, episode and
         position in it), elapsed steps, episode return, and whether its episode has ended.
-        Time limit and autoreset mode belong to this VectorEnv and are not part of it.
+        Time limit and autoreset mode belong to this VectorEnv; a state does not have them.
 
         Args:
           env_id: (n,) int, global ids. None: all environments, in order.

@@ -499,7 +499,7 @@ class NativeEngine:
         return PoolStats.from_native(self.pool.stats())
 
     def synchronize(self) -> None:
-        """Does nothing: `recv` waits for all that it returns."""
+        """Does nothing: a batch of `recv` is complete when it is returned."""
 
     def reset_stats(self) -> None:
         """As `VectorEnv.reset_stats`."""

@@ -15,6 +15,7 @@ from rollouts.errors import FileError, ProtocolError, SpecError
 from rollouts.exporting.deployment import ENDINGS, Deployment
 from rollouts.policies.protocol import PolicyOutput, Rows
 from rollouts.support.extras import needs
+from rollouts.support.plain_values import plain_path
 
 Array = NDArray[Any]
 
@@ -26,15 +27,21 @@ def read_exported(path: str | os.PathLike[str]) -> tuple[Deployment, Any]:
       FileError: There is no such file.
       SpecError: It has another ending, or was not written by `rollouts.export`.
     """
-    path = Path(path)
+    expected = f"a file of rollouts.export that ends in {', '.join(ENDINGS)}"
+    path = Path(plain_path("path", path, expected))
     if path.suffix not in ENDINGS:
-        raise SpecError(f"{path} ends in {path.suffix!r}, expected one of {', '.join(ENDINGS)}")
+        raise SpecError(
+            f"{path} ends in {path.suffix!r}, expected {expected}: rollouts.export, or the command "
+            "`rollouts export`, writes one"
+        )
     if path.exists() and not path.is_file():
         raise FileError(f"{path} is no regular file, expected one that rollouts.export wrote")
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise FileError(
+            f"{path} cannot be read ({error.strerror or error}), expected {expected}"
+        ) from error
     with needs("torch", "reading an exported policy"):
         from rollouts.exporting import graph_files
     readers = (graph_files.from_onnx, graph_files.from_pt2, graph_files.from_torchscript)
@@ -167,7 +174,7 @@ class ExportedPolicy:
 def _checked(name: str, array: Array, shape: tuple[int, ...]) -> Array:
     if array.ndim == 0 or array.shape[1:] != shape:
         raise SpecError(
-            f"{name} has shape {array.shape}, expected {('B', *shape)}: one row for each "
-            "environment, as make_vec(about.id, ..., **about.env_options) shows it"
+            f"{name} has shape {array.shape}, expected (B{''.join(f', {n}' for n in shape)}): one "
+            "row for each environment, as make_vec(about.id, ..., **about.env_options) shows it"
         )
     return array

@@ -19,6 +19,7 @@ from rollouts.errors import SpecError
 from rollouts.exporting.deployed_module import DeployedModule
 from rollouts.exporting.deployment import KEY, Deployment
 from rollouts.support.extras import needs
+from rollouts.support.plain_values import first_sentence
 
 Array = NDArray[Any]
 # arrays of all inputs in, arrays of all outputs out
@@ -31,7 +32,7 @@ def to_onnx(module: DeployedModule, example: tuple[Tensor, ...], about: Deployme
     Raises:
       SpecError: torch cannot export the network.
     """
-    with needs("onnxscript", "export to .onnx"):
+    with needs("export", "export to .onnx"):
         import onnxscript  # noqa: F401
     inputs = [one.name for one in about.inputs]
     with _explaining(".onnx"), _quietly():
@@ -61,7 +62,7 @@ def from_onnx(data: bytes, path: object) -> tuple[Deployment, Run]:
     Raises:
       SpecError: It was not written by `to_onnx`.
     """
-    with needs("onnxruntime", "reading .onnx"):
+    with needs("export", "reading .onnx"):
         import onnxruntime
     try:
         options = onnxruntime.SessionOptions()
@@ -159,15 +160,18 @@ def _dynamic(example: tuple[Tensor, ...]) -> Any:
 @contextmanager
 def _quietly() -> Iterator[None]:
     """Hides torch's messages about its own internals."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    # torch.export warns about files that it cannot read, before it raises the error
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 @contextmanager
@@ -184,5 +188,7 @@ def _explaining(kind: str) -> Iterator[None]:
 
 
 def _foreign(path: object, expected: str, error: Exception) -> SpecError:
-    first = next(iter(str(error).splitlines()), type(error).__name__)
-    return SpecError(f"{path} is not {expected} ({first[:200]}): export the policy again")
+    return SpecError(
+        f"{path} is not {expected} ({first_sentence(error)}), expected a file of rollouts.export: "
+        "export the policy again"
+    )

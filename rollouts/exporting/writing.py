@@ -25,7 +25,7 @@ from rollouts.exporting.deployment import (
     surroundings_of,
 )
 from rollouts.support.extras import needs
-from rollouts.support.plain_values import plain_option
+from rollouts.support.plain_values import plain_option, plain_path
 from rollouts.support.whole_file import replace_whole
 
 with needs("torch", "rollouts.export"):
@@ -93,11 +93,10 @@ def export(
       FileError: The file cannot be written.
       EngineError: A package is missing, such as onnxscript.
     """
-    path = Path(path)
+    endings = f"one that ends in {', '.join(_WRITERS)} or .h"
+    path = Path(plain_path("path", path, endings))
     if path.suffix not in (*_WRITERS, ".h"):
-        raise SpecError(
-            f"path is {os.fspath(path)!r}, expected one that ends in {', '.join(_WRITERS)} or .h"
-        )
+        raise SpecError(f"path is {str(path)!r}, expected {endings}")
     if noise and path.suffix == ".h":
         raise SpecError("noise=True is not for .h, which acts deterministically: leave it out")
     arguments, options = _options_of(env)

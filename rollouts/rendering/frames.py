@@ -76,12 +76,12 @@ class FrameSource:
                 "environments can be given a size, a camera or flags, and those of Tag a size"
             )
         self.options: RenderOptions = read_options(options)
-        self._paths: dict[int, str] = {}  # by environment: the file of its model
-        # by file: the model that the pool simulates, even if the file has changed since
+        self._paths: dict[int, str] = {}  # file of the model, by environment
+        # model by its file, as the pool loaded it; the file may have changed since
         self._models: dict[str, _native.PhysicsModel] = {}
-        # by the native core's model, and id
+        # scene by the native core's model and the environment's id
         self._scenes: dict[tuple[_native.PhysicsModel, str], MujocoScene] = {}
-        self._renderers: dict[str, ClassicRenderer] = {}  # by id
+        self._renderers: dict[str, ClassicRenderer] = {}  # renderer by id
         self._worlds = WorldFrames(pool, self.options)
         weakref.finalize(self, _free_later, self._scenes).atexit = False
         self.find_models()

@@ -90,7 +90,11 @@ class Columns:
     def of_step(
         self, extras: Mapping[str, Any], policy_state: Sequence[Any], values: tuple[Any, ...]
     ) -> tuple[Any, ...]:
-        """Returns one step's `values` and the others in the columns' order, or raises SpecError."""
+        """Returns `values` of one step, then its extras and policy states, in the columns' order.
+
+        Raises:
+          SpecError: An extra or a state is missing. DTypeError: They are of another kind.
+        """
         if (
             not (self.extras or self.num_states)
             and type(policy_state) is tuple

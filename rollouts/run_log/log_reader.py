@@ -11,6 +11,7 @@ from rollouts.errors import SpecError
 from rollouts.run_log.log_format import LogRecord, read_record, read_records
 from rollouts.run_log.log_header import LogHeader
 from rollouts.run_log.log_writer import parts_in
+from rollouts.support.plain_values import plain_path
 
 FOLDER = "log"  # its name in a run's directory
 
@@ -32,7 +33,7 @@ class Chain:
     Attributes:
       header: The header of the log.
       state: The saved state to begin with.
-      fragments: The fragments from there on; the last is the one that was asked for.
+      fragments: The fragments after that state, up to the one to make again.
     """
 
     header: LogHeader
@@ -106,7 +107,7 @@ def open_log(path: str | os.PathLike[str]) -> list[WorkerLog]:
     Raises:
       SpecError: There is no log.
     """
-    folder = Path(path)
+    folder = Path(plain_path("path", path, "a log's folder, or a run's directory"))
     parts = parts_in(folder) or parts_in(folder / FOLDER)
     if not parts:
         raise SpecError(
@@ -123,7 +124,11 @@ def open_log(path: str | os.PathLike[str]) -> list[WorkerLog]:
             elif log is not None:
                 log.places.append(_Place(file, start, int(record.facts["seq"]), record.kind))
     if not found:
-        raise SpecError(f"{folder} has files of a log, and none of them begins as one: damaged?")
+        raise SpecError(
+            f"{folder} has files named as those of a log, but none begins with the record that "
+            "describes the run: they are damaged, cut off or another program's. Give another copy "
+            "of the folder"
+        )
     return list(found.values())
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Self, get_args
 
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
-from rollouts.support.plain_values import shown
+from rollouts.support.plain_values import plain_path, shown
 
 OnError = Literal["warn", "stop"]
 
@@ -38,11 +38,7 @@ class RunLog:
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
-        if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
-            raise SpecError(
-                f"record is {shown(self.path)}, expected a folder such as 'runs/first/log', or "
-                "RunLog(path=...)"
-            )
+        plain_path("record", self.path, "a folder such as 'runs/first/log', or RunLog(path=...)")
         whole_number("state_every", self.state_every, 1)
         whole_number("max_bytes", self.max_bytes, 1 << 16)
         whole_number("worker_id", self.worker_id, 0)

@@ -49,6 +49,24 @@ def plain_text(name: str, value: Any) -> str:
     return str.__str__(value)
 
 
+def plain_path(name: str, value: Any, expected: str) -> str:
+    """A path as text that is not empty.
+
+    Args:
+      expected: The rest of the message's sentence, such as "a folder such as 'runs/first'".
+
+    Raises:
+      SpecError: It is no path.
+    """
+    try:
+        text = os.fsdecode(value)
+    except TypeError:
+        text = ""
+    if not text or "\0" in text:
+        raise SpecError(f"{name} is {shown(value)}, expected {expected}")
+    return text
+
+
 def plain_int(name: str, value: Any, *, least: int | None = 0) -> int:
     """A whole number of exactly the type int, also from NumPy's; True and False are refused.
 
@@ -72,6 +90,12 @@ def shown(value: Any) -> str:
     except Exception:
         text = f"a {type(value).__name__}"
     return text if len(text) <= 200 else f"{text[:190]}... (a {type(value).__name__})"
+
+
+def first_sentence(error: Exception) -> str:
+    """The first sentence of an error's first line, for messages; torch adds advice to its own."""
+    line = next(iter(str(error).splitlines()), "")
+    return line.split(". ")[0].rstrip(".")[:200] or type(error).__name__
 
 
 def _guarded(convert: Any, name: str, value: Any) -> Any:

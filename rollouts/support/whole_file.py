@@ -70,8 +70,12 @@ def naming_the_file(path: str | os.PathLike[str]) -> Iterator[None]:
 
 def _explained(path: str | os.PathLike[str], error: OSError) -> FileError:
     folder = Path(os.path.realpath(path)).parent
-    if not folder.is_dir():
+    if folder.exists() and not folder.is_dir():
+        advice = f"{folder} is a file, expected a folder: choose another one"
+    elif not folder.is_dir():
         advice = f"there is no folder {folder}: make it first (mkdir -p), or choose another one"
+    elif isinstance(error, FileExistsError):
+        advice = "there is a file of that name, expected none or a folder: choose another name"
     else:
         advice = f"{error.strerror or error}: choose a folder with room, in which you may write"
     made = FileError(f"{os.fspath(path)} cannot be written, {advice}")

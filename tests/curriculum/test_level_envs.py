@@ -139,5 +139,7 @@ def test_other_kinds_and_other_shapes_are_refused() -> None:
         levels.begin()
         with pytest.raises(SpecError, match="expected \\(2,\\) bools"):
             levels.end(np.ones(3, np.bool_), np.zeros(2))
+        with pytest.raises(SpecError, match="seeds is 3, expected one for each level, such as"):
+            first_states(env, 3)  # type: ignore[arg-type]
     with pytest.raises(DTypeError, match="expected one of make_vec"):
         Curriculum(object(), GRAVITIES, SuccessStages(3))

@@ -232,8 +232,22 @@ def test_damaged_hdf5_and_other_spaces_are_one_sentence(tmp_path: Path) -> None:
         del file.attrs["metadata.json"]
     with pytest.raises(rollouts.SpecError, match="does not say which spaces"):
         open_set(to)
-    with pytest.raises(rollouts.SpecError, match="there is no data set"):
+    with pytest.raises(rollouts.SpecError, match=r"no data set .*nothing.hdf5, expected FILE.hdf5"):
         open_set(tmp_path / "nothing.hdf5")
+    # a file of another kind, not one of Parquet that lacks its spaces
+    (tmp_path / "policy.onnx").write_text("no columns")
+    with pytest.raises(rollouts.SpecError, match=r"policy.onnx is no Parquet file that can be"):
+        open_set(tmp_path / "policy.onnx")
+    with pytest.raises(rollouts.SpecError, match=r"path is 3, expected FILE.hdf5, FOLDER.parquet"):
+        open_set(3)  # type: ignore[arg-type]
+
+
+def test_what_is_no_episode_is_not_played_again() -> None:
+    with (
+        rollouts.make_vec("CartPole-v1", 1, autoreset_mode="disabled") as env,
+        pytest.raises(rollouts.SpecError, match=r"episodes has 's', expected an Episode: give a"),
+    ):
+        play_again("set.hdf5", env)  # type: ignore[arg-type]
 
 
 def test_sources_and_names_of_other_kinds_are_refused(tmp_path: Path) -> None:
@@ -245,7 +259,7 @@ def test_sources_and_names_of_other_kinds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(rollouts.SpecError, match="expected a Collector"):
         rollouts.Recorder(3, tmp_path / "set.hdf5")
     with collector_of("CartPole-v1", 2, {}) as collector:
-        for name in ("set.csv", "minari:x", "minari:one/two"):
+        for name in ("set.csv", "minari:x", "minari:one/two", "", 3):
             with pytest.raises(rollouts.SpecError, match="expected"):
                 rollouts.Recorder(collector, name)
         with rollouts.Recorder(collector, tmp_path / "set.hdf5", infos=["lives"]) as recorder:

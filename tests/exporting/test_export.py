@@ -373,6 +373,8 @@ def test_wrong_arguments_are_told(tmp_path: Path) -> None:
             rollouts.export(policy, tmp_path / "policy.h", env, noise=True)
         with pytest.raises(SpecError, match="expected a TorchPolicy"):
             rollouts.export("policy", tmp_path / "policy.pt2", env)
+        with pytest.raises(SpecError, match=r"^path is <.*TorchPolicy.*>, expected one that ends"):
+            rollouts.export(tmp_path / "policy.pt2", policy, env)
         with pytest.raises(SpecError, match=r"expected a pool of rollouts\.make_vec"):
             rollouts.export(policy, tmp_path / "policy.pt2", "CartPole-v1")
         with pytest.raises(SpecError, match="none, as there is one agent"):
@@ -387,13 +389,17 @@ def test_wrong_arguments_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_foreign_and_damaged_files_are_told(ending: str, tmp_path: Path) -> None:
+def test_foreign_and_damaged_files_are_told(
+    ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / f"policy{ending}"
-    with pytest.raises(FileError, match="cannot be read"):
+    with pytest.raises(FileError, match=r"cannot be read \(No such file.*\), expected a file of"):
         ExportedPolicy(file)
     file.write_bytes(b"something else" * 100)
     with pytest.raises(SpecError, match="export the policy again"):
         ExportedPolicy(file)
+    # the error is all that is printed
+    assert caplog.messages == []
     env, policy = made(KINDS["discrete"])
     with env:
         rollouts.export(policy, file, env)
@@ -404,6 +410,8 @@ def test_foreign_and_damaged_files_are_told(ending: str, tmp_path: Path) -> None
             ExportedPolicy(file)
     with pytest.raises(SpecError, match=r"ends in '\.h'"):
         ExportedPolicy(tmp_path / "policy.h")
+    with pytest.raises(SpecError, match=r"path is 3, expected a file of rollouts\.export"):
+        ExportedPolicy(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -433,7 +441,7 @@ def test_observations_and_masks_of_other_shapes_are_told(ending: str, tmp_path: 
         rollouts.export(policy, tmp_path / f"policy{ending}", env, action_mask=True)
     exported = ExportedPolicy(tmp_path / f"policy{ending}")
     for shape in ((2, 5), (4,), ()):
-        with pytest.raises(SpecError, match=r"obs has shape .*, expected \('B', 4\)"):
+        with pytest.raises(SpecError, match=r"obs has shape .*, expected \(B, 4\): one row"):
             exported.act(np.zeros(shape, np.float32))
     with pytest.raises(SpecError, match=r"action_mask has shape \(2, 3\), expected \(2, 2\)"):
         exported.act(np.zeros((2, 4), np.float32), np.ones((2, 3), np.bool_))

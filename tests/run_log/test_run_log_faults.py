@@ -74,8 +74,13 @@ def test_a_folder_without_a_log_is_refused(name: str, tmp_path: Path) -> None:
         folder.mkdir()
     if name == "foreign":
         (folder / "worker-0.incarnation-0.part-00000.rlog").write_bytes(b"PK\3\4" * 100)
-    with pytest.raises(SpecError, match=r"has no log of a run|none of them begins as one"):
+    with pytest.raises(SpecError, match=r"has no log of a run|but none begins with the record"):
         rollouts.replay_run(folder, env_id=0, step=0)
+
+
+def test_what_is_no_path_is_named() -> None:
+    with pytest.raises(SpecError, match=r"path is 3, expected a log's folder, or a run's"):
+        rollouts.replay_run(3, env_id=0, step=0)  # type: ignore[arg-type]
 
 
 def test_a_log_that_is_cut_anywhere_is_read_as_far_as_it_goes(log: Path) -> None:

@@ -17,6 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 # the first Ray whose clusters can ask for a secret
 FIRST_WITH_TOKENS = Version("2.52")
+# files that tell users what to install: `needs("EXTRA", ...)` and pip install 'rollouts[EXTRA]'
+ADVISES = [(name, ".py") for name in ("rollouts", "integrations", "comparisons", "examples")]
+ADVISES += [("docs", ".md")]
+ADVICE = re.compile(r"""\bneeds\(\s*"([^"]+)",|install '(?:rollouts|\.)?\[([\w,-]+)\]'""")
 
 
 def steps_of(workflow: Path) -> list[dict[str, Any]]:
@@ -54,6 +58,18 @@ def test_build_requirements_have_an_upper_bound_and_a_tested_version() -> None:
         if requirement.name != "pip":
             (pin,) = tested[requirement.name].specifier
             assert pin.operator == "==" and pin.version in requirement.specifier, line
+
+
+def test_advice_to_install_an_extra_names_one_that_exists() -> None:
+    extras = set(pyproject()["project"]["optional-dependencies"])
+    named: dict[str, set[str]] = {}
+    for folder, ending in ADVISES:
+        for path in sorted((ROOT / folder).rglob(f"*{ending}")):
+            for match in ADVICE.finditer(path.read_text()):
+                parts = (match[1] or match[2]).split(",")
+                named.setdefault(str(path.relative_to(ROOT)), set()).update(parts)
+    assert "rollouts/exporting/graph_files.py" in named and "docs/how_to/datasets.md" in named
+    assert {path: wrong for path, found in named.items() if (wrong := found - extras)} == {}
 
 
 def test_every_ray_that_an_extra_takes_has_tokens() -> None:

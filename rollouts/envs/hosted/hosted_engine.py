@@ -402,7 +402,7 @@ class HostedEngine:
     # -- measurements --------------------------------------------------------------
 
     def synchronize(self) -> None:
-        """Does nothing: `recv` has waited for all that it returned."""
+        """Does nothing: a batch of `recv` is complete when it is returned."""
 
     @property
     def num_in_flight(self) -> int:

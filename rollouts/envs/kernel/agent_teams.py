@@ -148,7 +148,11 @@ class Teams:
         return [tensor for tensor, _ in read], counts.pop()
 
     def empty(self, num_steps: int) -> list[Tensor]:
-        """(K, N, ...) for each group, for random actions. Raises SpecError without bounds."""
+        """Returns an array (K, N, ...) for each group, which a launch fills with random actions.
+
+        Raises:
+          SpecError: The actions have no bounds.
+        """
         return [reader.empty(num_steps) for reader in self._readers]
 
     def give(self, launch: Launch, actions: list[Tensor]) -> None:

@@ -115,7 +115,11 @@ class ActionReader:
         return actions.contiguous(), len(actions) if is_sequence else None
 
     def empty(self, num_steps: int) -> Tensor:
-        """(K, N, ...) for random actions. Raises SpecError where the space has no bounds."""
+        """Returns an array (K, N, ...), which a launch fills with random actions.
+
+        Raises:
+          SpecError: The space has no bounds.
+        """
         space = self._space
         if isinstance(space, spaces.Box) and not space.is_bounded("both"):
             raise SpecError(f"random actions need a bounded space, and {space} is not")

@@ -82,7 +82,11 @@ class Actors(Protocol):
         """A tensor for each group of agents; K for a sequence (K, N, ...), None for (N, ...)."""
 
     def empty(self, num_steps: int) -> list[Tensor]:
-        """(K, N, ...) for each group, for random actions. Raises SpecError without bounds."""
+        """Returns an array (K, N, ...) for each group, which a launch fills with random actions.
+
+        Raises:
+          SpecError: The actions have no bounds.
+        """
 
     def give(self, launch: Launch, actions: list[Tensor]) -> None:
         """Makes a launch read these actions."""

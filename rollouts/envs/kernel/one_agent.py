@@ -80,7 +80,11 @@ class OneAgent:
         return [read], count
 
     def empty(self, num_steps: int) -> list[Tensor]:
-        """(K, N, ...) for random actions. Raises SpecError without bounds."""
+        """Returns an array (K, N, ...), which a launch fills with random actions.
+
+        Raises:
+          SpecError: The actions have no bounds.
+        """
         return [self._reader.empty(num_steps)]
 
     def give(self, launch: Launch, actions: list[Tensor]) -> None:

@@ -111,8 +111,10 @@ class HeldRows:
         return sum(one.nbytes for one in self._all)
 
     def join(self, sets: _native.RowSets[Any]) -> None:
-        """Adds this to the sets that are reused when only this references their tensors and views,
-        as it does now."""
+        """Adds this set to `sets`, which reuse it when nothing outside it references its tensors.
+
+        At this call nothing does.
+        """
         sets.add(
             self,
             self._all,

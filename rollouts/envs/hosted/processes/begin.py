@@ -54,7 +54,7 @@ def seeded_apart(seed: int | None, env_id: int, incarnation: int) -> Iterator[No
 
 
 def _seed_torch(seed: int, only_if: int | None = None) -> bool:
-    """Seeds torch on the CPU if it is imported and has the seed `only_if`; returns if imported."""
+    """Seeds torch, if it is imported and its seed is `only_if`; returns whether it is imported."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
