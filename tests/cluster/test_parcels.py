@@ -42,12 +42,18 @@ SHARED: dict[str, Any] = {
 LARGE: dict[str, Any] = {"num_envs_per_worker": 64, "rollout_length": 64}
 
 
-def take_and_kill(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
-    """Takes fragments of both coordinators, and kills those; their arrays are not fetched yet."""
+def take_of_both(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
+    """Takes fragments of both coordinators, whose arrays are not fetched yet."""
     coordinator.publish_weights(weights())
     handles = coordinator.get_pending(1, TIMEOUT_S)
     while len({handle.info.worker_id for handle in handles}) < 2:
         handles += coordinator.get_pending(1, TIMEOUT_S)
+    return handles
+
+
+def take_and_kill(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
+    """Takes fragments as `take_of_both`, and kills the coordinators."""
+    handles = take_of_both(coordinator)
     kill_coordinators_of(coordinator)
     wait_until(lambda: sum(coordinator.stats()["failures"].values()) >= 2)
     return handles
@@ -78,16 +84,16 @@ def test_large_arrays_that_came_outlive_their_coordinator(counters: Counters) ->
     limit = 4
     queue = QueueLimits(max_queued_fragments=limit)
     coordinator, checker = counters(**SHARED, **LARGE, queue=queue), StepChecker()
-    coordinator.publish_weights(weights())
-    # calls after the first `get` bring their arrays here, and no call was made before it
+    left = take_of_both(coordinator)
+    checker.add(*(one.resolve(TIMEOUT_S) for one in left))
+    # calls after this `get` bring their arrays here; there are fewer than `limit` older ones then
     checker.add(*coordinator.get_fragments(1, TIMEOUT_S))
     checker.add(*coordinator.get_fragments(limit, TIMEOUT_S))
     wait_until(lambda: coordinator.stats()["queue_depth"] == limit)
     kill_coordinators_of(coordinator)
-    # there is room for a call of each coordinator, by which its death is noticed
-    fragments = coordinator.get_fragments(2, TIMEOUT_S)
-    wait_until(lambda: coordinator.stats()["failures"] == {"coordinator_died": 2})
-    fragments += coordinator.get_fragments(limit - 2, TIMEOUT_S)
+    # Ray frees what a dead process owned a moment after its death
+    wait_until(lambda: all(map(is_lost, left)))
+    fragments = coordinator.get_fragments(limit, TIMEOUT_S)
     assert all(one.nbytes >= LARGE_BYTES for one in fragments)
     checker.add(*fragments)
     stats = coordinator.stats()
@@ -104,18 +110,17 @@ def test_large_arrays_that_are_left_where_they_are_are_lost_with_their_coordinat
     assert fragment.info.nbytes >= LARGE_BYTES
     assert not fragment.resolve(TIMEOUT_S).batch.obs.flags.writeable
     handles = take_and_kill(coordinator)
+    wait_until(lambda: is_lost(handles[0]))
 
-    def is_lost() -> bool:
-        try:
-            handles[0].fetch(1.0)
-        except TimeoutError:
-            return False
-        except WorkerError as error:
-            return "lost" in str(error)
+
+def is_lost(handle: FragmentHandle) -> bool:
+    try:
+        handle.fetch(1.0)
+    except TimeoutError:
         return False
-
-    # Ray frees what a dead process owned a moment after it has told of the death
-    wait_until(is_lost)
+    except WorkerError as error:
+        return "lost" in str(error)
+    return False
 
 
 @pytest.mark.parametrize("is_brought", [False, True])
