@@ -68,7 +68,7 @@ from counter_world import CounterCollector, StepChecker, assert_balanced
 from counter_world import make_policy, wait_until, weights
 from rollouts import RolloutCoordinator
 from rollouts.errors import RolloutsError
-from rollouts.workers import CollectOptions, FaultPolicy, Placement
+from rollouts.workers import CollectOptions, FaultPolicy, Placement, QueueLimits
 
 def start(**kwargs):
     settings = {"num_envs_per_worker": 3, "rollout_length": 8} | kwargs
@@ -134,17 +134,32 @@ print(json.dumps({"failures": stats["failures"], "restarts": stats["restarts"]})
 """
 )
 
+# workers of one node fill the queue, and then the driver's node is cut off
 AHEAD = (
     DRIVER
     + """
-with start(num_workers=1, placement=Placement(node_labels={"zone": "a"}),
-           env_options={"pad": 4096}) as coordinator:
+num_coordinators, pad, num_queued, takes_here = json.loads(sys.argv[2])
+with start(num_workers=num_coordinators, num_coordinators=num_coordinators,
+           placement=Placement(num_cpus=0.25, node_labels={"zone": "a"}),
+           queue=QueueLimits(max_queued_fragments=num_queued),
+           env_options={"pad": pad}) as coordinator:
     coordinator.publish_weights(weights())
-    # calls after this one are made for a learner that takes arrays in this process
-    fragments = coordinator.get_fragments(1, 300) + coordinator.get_fragments(2, 300)
-    wait_until(lambda: coordinator.stats()["queue_depth"] == 2)
-    ask("queued")
-print(json.dumps(sum(fragment.nbytes for fragment in fragments) // 3))
+    take = coordinator.get_fragments if takes_here else coordinator.get_pending
+    # calls after this one are made for a learner that takes arrays here, or elsewhere
+    take(1, 300)
+    take(num_queued, 300)
+    wait_until(lambda: coordinator.stats()["queue_depth"] == num_queued)
+    ask("cut")
+    handles = coordinator.get_pending(num_queued, 300)
+    num_here = 0
+    for handle in handles:
+        try:
+            handle.fetch(0.1 if takes_here else 0.01)
+            num_here += 1
+        except TimeoutError:
+            pass
+    ask("heal")
+print(json.dumps([num_here, handles[0].info.nbytes]))
 """
 )
 
@@ -204,13 +219,13 @@ class Cluster:
         command = (sys.executable, *command)
         return head.popen(command, self.environ, stdin=pipe, stdout=pipe, stderr=pipe)
 
-    def result_of(self, script: str, **answers: Callable[[], None]) -> Any:
+    def result_of(self, script: str, *arguments: str, **answers: Callable[[], None]) -> Any:
         """Runs a driver to its end, and does what its lines ask for.
 
         Returns:
           The value of the JSON in its last line.
         """
-        driver = self.start("-c", script, self.address)
+        driver = self.start("-c", script, self.address, *arguments)
         assert driver.stdin is not None and driver.stdout is not None
         line = ""
         for line in driver.stdout:
@@ -269,26 +284,47 @@ def test_a_slow_link_holds_up_no_other_worker(cluster: Cluster) -> None:
     assert result == {"failures": {}, "missing": 0}
 
 
-def test_queued_arrays_are_here_before_a_learner_asks_for_them(cluster: Cluster) -> None:
-    link, sent = cluster.network.nodes[1].link, list[int]()
-    before = link.num_bytes
-    nbytes = cluster.result_of(AHEAD, queued=lambda: sent.append(link.num_bytes))
-    # 3 fragments were taken, and 2 are queued
-    assert nbytes > 393_000 and sent[0] - before > 5 * nbytes
+def cutting(node: Node) -> dict[str, Callable[[], None]]:
+    """Answers drivers that ask to have a node's link cut, and healed."""
+
+    def cut() -> None:
+        node.link.is_cut = True
+
+    def heal() -> None:
+        node.link.is_cut = False
+
+    return {"cut": cut, "heal": heal}
+
+
+# 24 * 4096 * 4 bytes are large, and 24 * 512 * 4 are small, of which coordinators send 4 in a
+# parcel. Ray spreads three coordinators over four nodes
+@pytest.mark.parametrize(
+    ("num_coordinators", "pad", "num_queued"),
+    [
+        pytest.param(1, 4096, 4, id="one driver"),
+        pytest.param(2, 4096, 8, id="large arrays of coordinators"),
+        pytest.param(3, 512, 48, id="parcels"),
+    ],
+)
+def test_queued_arrays_are_here_before_a_learner_asks_for_them(
+    cluster: Cluster, num_coordinators: int, pad: int, num_queued: int
+) -> None:
+    given = json.dumps([num_coordinators, pad, num_queued, True])
+    answers = cutting(cluster.network.nodes[0])
+    num_here, nbytes = cluster.result_of(AHEAD, given, **answers)
+    assert nbytes > 96 * pad and num_here == num_queued
+
+
+def test_arrays_that_a_learner_takes_elsewhere_do_not_come_here(cluster: Cluster) -> None:
+    given = json.dumps([2, 4096, 8, False])
+    num_here, _ = cluster.result_of(AHEAD, given, **cutting(cluster.network.nodes[0]))
+    assert num_here == 0
 
 
 def test_a_node_that_is_cut_off_is_lost_and_its_return_brings_nothing_twice(
     cluster: Cluster,
 ) -> None:
-    link = cluster.network.nodes[-1].link
-
-    def cut() -> None:
-        link.is_cut = True
-
-    def heal() -> None:
-        link.is_cut = False
-
-    result = cluster.result_of(CUT, cut=cut, heal=heal)
+    result = cluster.result_of(CUT, **cutting(cluster.network.nodes[-1]))
     assert result["failures"].keys() == {"worker_died"}
     assert result["restarts"] == result["failures"]["worker_died"]
 

@@ -23,7 +23,7 @@ from replay_world import (
 from rollouts import FragmentInbox, RolloutCoordinator
 from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentHandle
-from rollouts.workers import Placement
+from rollouts.workers import Placement, QueueLimits
 from rollouts.workers.on_ray.parcels import Parcel, ParcelPayload, make_parcel
 from rollouts.workers.on_ray.ray_session import RemotePayload
 from rollouts.workers.small_arrays import LARGE_BYTES
@@ -39,19 +39,29 @@ SHARED: dict[str, Any] = {
     "num_coordinators": 2,
     "placement": Placement(num_cpus=0.25),
 }
+LARGE: dict[str, Any] = {"num_envs_per_worker": 64, "rollout_length": 64}
 
 
-def take_and_kill(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
-    """Takes fragments of both coordinators, and kills those; their arrays are not fetched yet."""
+def take_of_both(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
+    """Takes fragments of both coordinators, whose arrays are not fetched yet."""
     coordinator.publish_weights(weights())
     handles = coordinator.get_pending(1, TIMEOUT_S)
     while len({handle.info.worker_id for handle in handles}) < 2:
         handles += coordinator.get_pending(1, TIMEOUT_S)
-    lives = coordinator.stats()["coordinators"]
-    for row in lives:
-        os.kill(row["pid"], signal.SIGKILL)
+    return handles
+
+
+def take_and_kill(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
+    """Takes fragments as `take_of_both`, and kills the coordinators."""
+    handles = take_of_both(coordinator)
+    kill_coordinators_of(coordinator)
     wait_until(lambda: sum(coordinator.stats()["failures"].values()) >= 2)
     return handles
+
+
+def kill_coordinators_of(coordinator: RolloutCoordinator) -> None:
+    for row in coordinator.stats()["coordinators"]:
+        os.kill(row["pid"], signal.SIGKILL)
 
 
 def test_small_arrays_outlive_the_coordinator_that_answered(counters: Counters) -> None:
@@ -70,41 +80,64 @@ def test_small_arrays_outlive_the_coordinator_that_answered(counters: Counters) 
     assert stats["env_steps"]["delivered"] == checker.num_steps
 
 
-def test_large_arrays_stay_where_they_are_and_are_lost_with_their_coordinator(
+def test_large_arrays_that_came_outlive_their_coordinator(counters: Counters) -> None:
+    limit = 4
+    queue = QueueLimits(max_queued_fragments=limit)
+    coordinator, checker = counters(**SHARED, **LARGE, queue=queue), StepChecker()
+    left = take_of_both(coordinator)
+    checker.add(*(one.resolve(TIMEOUT_S) for one in left))
+    # calls after this `get` bring their arrays here; there are fewer than `limit` older ones then
+    checker.add(*coordinator.get_fragments(1, TIMEOUT_S))
+    checker.add(*coordinator.get_fragments(limit, TIMEOUT_S))
+    wait_until(lambda: coordinator.stats()["queue_depth"] == limit)
+    kill_coordinators_of(coordinator)
+    # Ray frees what a dead process owned a moment after its death
+    wait_until(lambda: all(map(is_lost, left)))
+    fragments = coordinator.get_fragments(limit, TIMEOUT_S)
+    assert all(one.nbytes >= LARGE_BYTES for one in fragments)
+    checker.add(*fragments)
+    stats = coordinator.stats()
+    assert_balanced(stats)
+    assert stats["fragments"]["discarded"] == {} and checker.num_missing == 0
+
+
+def test_large_arrays_that_are_left_where_they_are_are_lost_with_their_coordinator(
     counters: Counters,
 ) -> None:
-    large = {"num_envs_per_worker": 64, "rollout_length": 64}
-    coordinator, checker = counters(**SHARED, **large), StepChecker()
+    coordinator = counters(**SHARED, **LARGE)
     coordinator.publish_weights(weights())
-    checker.add(*coordinator.get_fragments(2, TIMEOUT_S))
     (fragment,) = handles = coordinator.get_pending(1, TIMEOUT_S)
     assert fragment.info.nbytes >= LARGE_BYTES
     assert not fragment.resolve(TIMEOUT_S).batch.obs.flags.writeable
     handles = take_and_kill(coordinator)
+    wait_until(lambda: is_lost(handles[0]))
 
-    def is_lost() -> bool:
-        try:
-            handles[0].fetch(1.0)
-        except TimeoutError:
-            return False
-        except WorkerError as error:
-            return "lost" in str(error)
+
+def is_lost(handle: FragmentHandle) -> bool:
+    try:
+        handle.fetch(1.0)
+    except TimeoutError:
         return False
+    except WorkerError as error:
+        return "lost" in str(error)
+    return False
 
-    # Ray frees what a dead process owned a moment after it has told of the death
-    wait_until(is_lost)
 
-
+@pytest.mark.parametrize("is_brought", [False, True])
+@pytest.mark.parametrize("is_large", [False, True])
 def test_an_entry_without_arrays_is_an_error_of_its_fragment_alone(
-    counters: Counters,
+    counters: Counters, is_large: bool, is_brought: bool
 ) -> None:
     import ray
 
     coordinator = counters(num_workers=1)
     coordinator.publish_weights(weights())
     first, second = coordinator.get_pending(2, TIMEOUT_S)
-    lost = replace(second, fetch=RemotePayload(ref_of_a_dead_owner()))
+    info = replace(second.info, nbytes=LARGE_BYTES) if is_large else second.info
+    lost = replace(second, info=info, fetch=RemotePayload(ref_of_a_dead_owner()))
     parcel = Parcel(ray.put(make_parcel([first, lost])))
+    if is_brought:
+        parcel.bring().result(TIMEOUT_S)
     arrays = ParcelPayload(parcel, 0)(TIMEOUT_S)
     assert (arrays.obs == first.resolve(TIMEOUT_S).batch.obs).all()  # type: ignore[union-attr]
     for _ in range(2):

@@ -16,7 +16,7 @@ from rollouts.workers.on_ray.arrivals import Destination, with_arrays
 def futures(num_arrays: int) -> tuple[Future[Any], list[Future[Any]], Future[Any]]:
     answers: Future[Any] = Future()
     arrays: list[Future[Any]] = [Future() for _ in range(num_arrays)]
-    return answers, arrays, with_arrays(answers, arrays)
+    return answers, arrays, with_arrays(answers, lambda _: arrays)
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])

@@ -82,8 +82,8 @@ class RolloutCoordinator(Generic[Rollout]):
         process takes many fragments at a time from them, and keeps the one queue, account and limit
         on lag: worth it where many small fragments keep this process busy. An actor that dies is
         started again with other workers and new episodes; the fragments of its open calls count as
-        interrupted, and arrays of 100 kB or more that were not fetched yet are lost. `faults` holds
-        for these actors as it does for workers. Not with inference, tensor_transport or
+        interrupted, and arrays of 100 kB or more that have not come here yet are lost. `faults`
+        holds for these actors as it does for workers. Not with inference, tensor_transport or
         queue.merge="ordered".
       num_threads_per_worker: Threads of each pool.
       seed: Seed of the environments and, mixed with the worker's number, of the policies.

@@ -8,12 +8,14 @@ workers' calls from the coordinator, which owns those, would cost the driver a c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import ray as _typed_ray
 
 from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentHandle
+from rollouts.workers.on_ray.arrivals import with_arrays
 from rollouts.workers.on_ray.ray_session import RemotePayload, fetch
 from rollouts.workers.small_arrays import LARGE_BYTES, from_bytes
 
@@ -52,15 +54,28 @@ class Parcel:
         self._ref = ref
         self._entries: list[Any] | None = None
 
+    def bring(self) -> Future[Any]:
+        """Begins to bring all arrays to this process; see `RemotePayload.bring`.
+
+        Returns:
+          A future that ends once the parcel and the large arrays are here, or lost.
+        """
+
+        def bring_large(entries: Sequence[Any]) -> list[Future[Payload]]:
+            self._entries = _with_payloads(entries)
+            return [each.bring() for each in self._entries if isinstance(each, RemotePayload)]
+
+        return with_arrays(self._ref.future(), bring_large)
+
     def entry(self, index: int, timeout_s: float) -> Any:
-        """Returns an entry.
+        """Returns an entry, with a `RemotePayload` in place of a reference.
 
         Raises:
           TimeoutError: The parcel did not arrive in time.
           WorkerError: The parcel or the fragment's arrays are lost.
         """
         if self._entries is None:
-            self._entries = fetch(self._ref, timeout_s)
+            self._entries = _with_payloads(fetch(self._ref, timeout_s))
         entry = self._entries[index]
         if isinstance(entry, WorkerError):
             raise WorkerError(*entry.args)
@@ -77,7 +92,7 @@ class ParcelPayload:
     def __call__(self, timeout_s: float) -> Payload:
         """Fetches the arrays."""
         entry = self._parcel.entry(self._index, timeout_s)
-        return from_bytes(fetch(entry, timeout_s) if isinstance(entry, ray.ObjectRef) else entry)
+        return from_bytes(entry(timeout_s) if isinstance(entry, RemotePayload) else entry)
 
     def argument(self) -> Any:
         """Returns what another actor is given: small arrays, which come here first, or a reference.
@@ -85,7 +100,8 @@ class ParcelPayload:
         Raises:
           TimeoutError, WorkerError: As `Parcel.entry`.
         """
-        return from_bytes(self._parcel.entry(self._index, _ARRIVAL_S))
+        entry = self._parcel.entry(self._index, _ARRIVAL_S)
+        return entry.argument() if isinstance(entry, RemotePayload) else from_bytes(entry)
 
     def has_holder(self, timeout_s: float) -> bool:
         """Returns False: no worker keeps the arrays."""
@@ -94,6 +110,11 @@ class ParcelPayload:
 
 # the arrays of a fragment that are in Ray, and can be given to another actor
 InRay = RemotePayload | ParcelPayload
+
+
+def _with_payloads(entries: Sequence[Any]) -> list[Any]:
+    """Returns the entries with a `RemotePayload` in place of each reference."""
+    return [RemotePayload(one) if isinstance(one, ray.ObjectRef) else one for one in entries]
 
 
 def _ref_of(handle: FragmentHandle) -> Any:

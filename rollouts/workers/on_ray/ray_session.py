@@ -238,7 +238,11 @@ class RemotePayload:
         return True
 
     def bring(self) -> Future[Payload]:
-        """Begins to bring the arrays to this process; must be called in `connected`."""
+        """Begins to bring the arrays to this process.
+
+        To be called inside `connected`, or by Ray as it hands over a result, which a
+        `ray.shutdown()` waits for.
+        """
         self._brought = self._ref.future()
         return self._brought
 
@@ -303,9 +307,10 @@ class ActorHandle:
                 collect = self._several(num_fragments)
                 answers, *arrays = collect.remote(num_fragments, *news)
             payloads = [RemotePayload(each) for each in arrays]
-            if not self._destination.is_apart(self._node_id):
-                return answers.future(), payloads
-            return with_arrays(answers.future(), [each.bring() for each in payloads]), payloads
+            answered = answers.future()
+            if self._destination.is_apart(self._node_id):
+                answered = with_arrays(answered, lambda _: [each.bring() for each in payloads])
+            return answered, payloads
 
     def _started(self, answer: WorkerInfo | WorkerFailure | str) -> WorkerInfo | WorkerFailure:
         started = as_started(answer)

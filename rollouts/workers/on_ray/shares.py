@@ -3,7 +3,8 @@
 
 Workers belong to the coordinator that started them: Ray ends them with it, and the next life of the
 coordinator starts others. What it answered is the driver's, except for arrays that are so large
-that an answer has references to them: those belong to it, and are lost with it, see `parcels.py`.
+that an answer has references to them: those belong to it, and are lost with it unless they came to
+the driver before, see `parcels.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from rollouts.errors import WorkerError
 from rollouts.support.same_release import make_check
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.offers import WeightOffer
+from rollouts.workers.on_ray.arrivals import with_arrays
 from rollouts.workers.on_ray.futures import as_future
 from rollouts.workers.on_ray.parcels import Parcel, ParcelPayload
 from rollouts.workers.on_ray.ray_session import (
@@ -52,6 +54,7 @@ class Shares:
 
     Attributes:
       reports: Their reports so far.
+      destination: Place where the fragments' arrays are taken.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Shares:
           weights: The store that learns the names of the workers' policies.
         """
         self.reports = ShareReports(num_workers, num_coordinators)
+        self.destination = launch.destination
         self._num_workers, self._num_coordinators = num_workers, num_coordinators
         self._weights = weights
         self._recipe = (replace(launch, as_bytes=True), share_rules(rules, num_coordinators))
@@ -157,7 +161,11 @@ class ShareHandle:
                 return (*infos, *([] if failure is None else [failure]))
 
             payloads = [ParcelPayload(parcel, index) for index in range(num_fragments)]
-            return as_future(answers, _as_death, read), payloads
+            answered = as_future(answers, _as_death, read)
+            # wherever it is: to read one of this node now costs what it would cost later
+            if self._shares.destination.takes_here:
+                answered = with_arrays(answered, lambda _: [parcel.bring()])
+            return answered, payloads
 
     def report(self) -> Any:
         """Returns Ray's reference to a report. To be called inside `connected`."""
