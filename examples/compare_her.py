@@ -19,9 +19,13 @@ import numpy as np
 from common.reaching import GOAL, REWARD, SuccessLog, make_arms, success_rate
 from her import parse_args
 from numpy.typing import NDArray
-from stable_baselines3 import SAC, HerReplayBuffer
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.vec_env import VecEnv
+
+from rollouts.support.extras import needs
+
+with needs("sb3", "this example"):
+    from stable_baselines3 import SAC, HerReplayBuffer
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.vec_env import VecEnv
 
 
 class DictArms(VecEnv):

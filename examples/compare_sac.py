@@ -30,8 +30,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from numpy.typing import NDArray
 from sac import parse_args
-from stable_baselines3 import SAC
-from stable_baselines3.common.callbacks import BaseCallback
+
+from rollouts.support.extras import needs
+
+with needs("sb3", "this example"):
+    from stable_baselines3 import SAC
+    from stable_baselines3.common.callbacks import BaseCallback
 
 LIBRARY = "Stable-Baselines3"
 

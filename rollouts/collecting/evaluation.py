@@ -100,7 +100,7 @@ class _Tally:
         if num_episodes < num_envs:
             raise SpecError(
                 f"num_episodes is {num_episodes}, expected at least one for each of the "
-                f"{num_envs} environments"
+                f"{num_envs} environments: give more episodes, or fewer environments"
             )
         wanted = np.full(num_envs, num_episodes // num_envs)
         wanted[: num_episodes % num_envs] += 1

@@ -271,7 +271,7 @@ def test_mistakes_are_named(here: Path, capsys: pytest.CaptureFixture[str]) -> N
         ("other_env",): "trained in Acrobot-v1, are not those of the network",
         ("no_env",): "Did you mean CartPole-v1",
         ("endless",): "have no time limit here and may never end",
-        ("run", "--episodes", "3", "--num-envs", "4"): "num_episodes is 3, expected at least one",
+        ("run", "--episodes", "3", "--num-envs", "4"): "4 environments: give more episodes, or",
         ("run", "--record", "x.avi"): "ends in .mp4 or .gif",
         ("run", "--option", "nonsense=1"): "nonsense",
         ("run", "--network", "nets/gone.py"): "which is no Python file",

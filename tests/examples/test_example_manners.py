@@ -116,6 +116,25 @@ def test_integration_examples_name_the_extra_that_is_missing() -> None:
     assert "this example needs" in done.stdout and "rollouts[rllib]" in done.stdout
 
 
+@pytest.mark.parametrize("name", ["compare_her.py", "compare_sac.py"])
+def test_comparisons_name_the_extra_of_the_other_library(name: str) -> None:
+    code = (
+        "import os, runpy, sys\n"
+        "sys.modules['stable_baselines3'] = None\n"
+        "sys.path.insert(0, os.path.dirname(sys.argv[1]))\n"
+        "runpy.run_path(sys.argv[1], run_name='imported')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(EXAMPLES / name)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 1
+    assert "this example needs a library" in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1].endswith("pip install 'rollouts[sb3]'"), done.stderr
+
+
 @pytest.mark.parametrize("path", INTEGRATIONS, ids=lambda path: path.stem)
 def test_ctrl_c_ends_an_integration_example_without_a_traceback(
     path: Path, monkeypatch: pytest.MonkeyPatch
