@@ -14,6 +14,7 @@ import statistics
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -253,9 +254,39 @@ def to_text(task: DriverTask, costs: list[DriverCost]) -> str:
         for stage, values in sorted(cost.stages.items(), key=lambda row: -max(row[1])):
             lines.append(f"  {stage:28}{statistics.median(values):12.0f}")
     for cost in ours:
-        ratios = [one / other for one, other in zip(cost.cpu_us, bare.cpu_us, strict=True)]
+        ratios = _ratios(cost, bare)
         lines.append(
             f"{cost.name} / bare: {statistics.median(ratios):.2f} (median of {len(ratios)} pairs, "
             f"{min(ratios):.2f} to {max(ratios):.2f})"
         )
     return "\n".join(lines)
+
+
+def to_table(rows: Sequence[tuple[DriverTask, Sequence[DriverCost]]]) -> str:
+    """Returns a line for each contestant of each task, with what a core of the driver can take.
+
+    "limit/s" is the number of fragments that cost a second of CPU time, and "core" the share of a
+    core that the driver used while it took them.
+    """
+    lines = [
+        f"{'workers':>7}{'bytes':>9}{'a version':>11}  {'':22}{'us':>6}{'/ bare':>8}{'limit/s':>9}"
+        f"{'MB/s':>8}{'core':>6}"
+    ]
+    for task, costs in rows:
+        every = task.publish_every or task.num_fragments
+        for cost in costs:
+            cpu = statistics.median(cost.cpu_us)
+            ratio = statistics.median(_ratios(cost, costs[-1]))
+            core = statistics.median(
+                one * rate / 1e6 for one, rate in zip(cost.cpu_us, cost.per_s, strict=True)
+            )
+            lines.append(
+                f"{task.num_workers:7}{cost.nbytes:9}{every:11}  {cost.name:22}{cpu:6.0f}"
+                f"{ratio:8.2f}{1e6 / cpu:9.0f}{cost.nbytes / cpu:8.1f}{core:6.2f}"
+            )
+    return "\n".join(lines)
+
+
+def _ratios(cost: DriverCost, bare: DriverCost) -> list[float]:
+    """Returns the ratio of the CPU times of each pair of turns."""
+    return [one / other for one, other in zip(cost.cpu_us, bare.cpu_us, strict=True)]

@@ -30,6 +30,7 @@ from rollouts.learner.fragment import Fragment
 from rollouts.simulation import DriverModel
 from rollouts.simulation.measured import driver_of_stages
 from rollouts.workers import CollectOptions, Placement, QueueLimits
+from rollouts.workers.call_size import share_of
 from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 from rollouts.workers.worker import build_collector
 from rollouts.workers.worker_config import MakePolicy, WorkerConfig
@@ -50,6 +51,7 @@ class PacedTask:
 
     Attributes:
       num_workers: Ray actors; they reserve no CPUs.
+      num_coordinators: See `RolloutCoordinator`.
       fragment_s: Median seconds of a fragment; they are drawn from a log-normal distribution.
       spread: Standard deviation of the logarithm.
       learner_load: Seconds of an update, as a share of the time in which all workers make its
@@ -59,6 +61,7 @@ class PacedTask:
     """
 
     num_workers: int
+    num_coordinators: int = 1
     fragment_s: float = 0.1
     fragments_each: float = 0.5
     spread: float = 0.2
@@ -71,10 +74,20 @@ class PacedTask:
         return max(1, int(self.num_workers * self.fragments_each))
 
     @property
+    def room(self) -> int:
+        """Fragments in flight and queued: two calls of each worker, or one update more than one."""
+        return max(_CREDITS * self.num_workers, 2 * self.fragments_per_update)
+
+    @property
     def queue(self) -> QueueLimits:
-        """Room for two calls of each worker, or for one update more than the learner takes."""
-        room = max(_CREDITS * self.num_workers, 2 * self.fragments_per_update)
-        return QueueLimits(credits_per_worker=_CREDITS, max_queued_fragments=room)
+        """The limits of the job."""
+        return QueueLimits(credits_per_worker=_CREDITS, max_queued_fragments=self.room)
+
+    def per_call_of_driver(self, per_call: float) -> float:
+        """Returns the fragments of a call that the driver makes, from those of a worker's call."""
+        if self.num_coordinators == 1:
+            return per_call
+        return share_of(self.room, self.num_coordinators)
 
     @property
     def learn_s(self) -> float:
@@ -140,6 +153,7 @@ def run(tasks: Sequence[PacedTask], *, repeats: int) -> list[list[PacedTurn]]:
         num_workers=task.num_workers,
         num_envs_per_worker=NUM_ENVS,
         rollout_length=ROLLOUT_LENGTH,
+        num_coordinators=task.num_coordinators,
         placement=Placement(num_cpus=0),
         queue=task.queue,
         collect=CollectOptions(make_collector=make_collector),
@@ -260,7 +274,7 @@ def _run_turn(
             len(fragments),
             publish_every=task.fragments_per_update,
             idle_load=idle_load,
-            per_call=per_call,
+            per_call=task.per_call_of_driver(per_call),
         ),
         collect_s=tuple(one.collect_s for one in fragments),
         call_s=call_s,

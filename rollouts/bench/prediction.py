@@ -45,6 +45,7 @@ def job_of(task: PacedTask, turn: PacedTurn, *, learn_s: float | None = None) ->
         ),
         nodes=NodeModel(workers_per_node=task.num_workers, spare_nodes=0, bytes_per_s=_BYTES_PER_S),
         driver=turn.driver,
+        num_coordinators=task.num_coordinators,
         queue=task.queue,
         learners=LearnerModel(
             fragments_per_update=per_update,
@@ -117,8 +118,8 @@ def to_text(row: PredictedJob) -> str:
     task, load = row.task, statistics.median(turn.load_average for turn in row.turns)
     call_ms = 1e3 * statistics.median(turn.call_s for turn in row.turns)
     lines = [
-        f"{task.num_workers} workers, fragments of {1e3 * task.fragment_s:g} ms, "
-        f"{task.fragments_per_update} an update, learner at "
+        f"{task.num_workers} workers, {task.num_coordinators} coordinators, fragments of "
+        f"{1e3 * task.fragment_s:g} ms, {task.fragments_per_update} an update, learner at "
         f"{task.learner_load:g} of the workers' time, {len(row.turns)} turns of {task.seconds:g} s",
         f"{'':16}{'measured':>12}{'predicted':>12}{'ratio':>8}{'from the first':>16}{'ratio':>8}",
     ]

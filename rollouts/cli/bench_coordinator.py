@@ -46,7 +46,7 @@ def measure(args: argparse.Namespace) -> None:
     with needs("ray", "`rollouts bench coordinator`"):
         from rollouts.bench import driver_cost
 
-    found = []
+    found, rows = [], []
     asked = (args.num_workers, args.num_envs, args.publish_every)
     for num_workers, num_envs, publish_every in itertools.product(*map(dict.fromkeys, asked)):
         task = driver_cost.DriverTask(
@@ -61,7 +61,10 @@ def measure(args: argparse.Namespace) -> None:
         costs = driver_cost.measure(task, repeats=args.repeats)
         if not args.json:
             print(driver_cost.to_text(task, costs), flush=True)
+        rows.append((task, costs))
         costs_of_each = [dataclasses.asdict(cost) for cost in costs]
         found.append({"task": dataclasses.asdict(task), "costs": costs_of_each})
     if args.json:
         print(json.dumps(found, indent=1))
+    elif len(rows) > 1:
+        print(driver_cost.to_table(rows))

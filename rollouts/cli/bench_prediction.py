@@ -25,6 +25,8 @@ def add_arguments(
     add("--num-workers", nargs="+", type=positive_int, default=[2, 4, 8, 16], metavar="N",
         help="Ray actors, which reserve no CPU; several ok, the smallest first; "
         "default: 2 4 8 16")  # fmt: skip
+    add("--num-coordinators", type=positive_int, default=1, metavar="C",
+        help="processes that lead the workers; default: 1")  # fmt: skip
     add("--fragment-s", type=positive_float, default=0.1, metavar="S",
         help="median seconds of a fragment, most of it slept; default: 0.1")  # fmt: skip
     add("--fragments-each", type=positive_float, default=0.5, metavar="F",
@@ -50,6 +52,7 @@ def measure(args: argparse.Namespace) -> None:
         tasks = [
             paced_run.PacedTask(
                 num_workers=num_workers,
+                num_coordinators=args.num_coordinators,
                 fragment_s=args.fragment_s,
                 fragments_each=args.fragments_each,
                 learner_load=learner_load,

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rollouts.bench import plot
-from rollouts.errors import SpecError
 from rollouts.simulation import (
     DriverModel,
     JobModel,
@@ -121,14 +120,7 @@ def _of(args: argparse.Namespace) -> str:
 
 
 def _job(args: argparse.Namespace, num_workers: int, driver: DriverModel) -> JobModel:
-    coordinators = args.num_coordinators
-    half = max(1, num_workers // coordinators // 2) * coordinators
     times = args.fragment_times
-    if num_workers % coordinators:
-        raise SpecError(
-            f"--num-workers is {num_workers}, expected a multiple of --num-coordinators "
-            f"({coordinators}): each has an equal share"
-        )
     return JobModel(
         workers=WorkerModel(
             num_workers=num_workers,
@@ -149,13 +141,13 @@ def _job(args: argparse.Namespace, num_workers: int, driver: DriverModel) -> Job
         driver=driver,
         learners=LearnerModel(
             num_learners=args.num_learners,
-            fragments_per_update=args.fragments_per_update or half,
+            fragments_per_update=args.fragments_per_update or max(1, num_workers // 2),
             steps_per_s=args.learner_steps_per_s,
             prefetch=args.prefetch,
             weight_bytes=args.weight_bytes,
             weights_from=args.weights_from,
         ),
-        num_coordinators=coordinators,
+        num_coordinators=args.num_coordinators,
         sync_mode=args.sync_mode,
         queue=QueueLimits(
             credits_per_worker=args.credits_per_worker, max_policy_lag=args.max_policy_lag

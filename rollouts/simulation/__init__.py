@@ -2,10 +2,10 @@
 """A run of RolloutCoordinator on an imaginary cluster: its real state machine in simulated time.
 
 `job_model.py` describes a job, `event_loop.py` keeps the time, `modelled_cluster.py` and
-`modelled_worker.py` take the part of Ray and the workers, `modelled_driver.py` is the coordinator's
-process around the fleet and the queue of real runs, `modelled_learner.py` takes batches from it,
-`simulate.py` puts them together, `run_record.py` and `run_report.py` hold the results. Nothing here
-needs Ray.
+`modelled_worker.py` take the part of Ray and the workers, `modelled_process.py` is the driver's
+process around the fleet and the queue of real runs, or a coordinator's, `modelled_share.py` is a
+coordinator as the driver sees it, `modelled_learner.py` takes batches, `simulate.py` puts them
+together, `run_record.py` and `run_report.py` hold the results. Nothing here needs Ray.
 """
 
 from __future__ import annotations

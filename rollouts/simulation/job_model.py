@@ -11,8 +11,10 @@ from typing import Literal, get_args
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.support.field_checks import check_one_of, check_type, is_number
+from rollouts.workers.fleet import FleetRules
 from rollouts.workers.lag import LagRule, SyncMode
 from rollouts.workers.options import FaultPolicy, QueueLimits
+from rollouts.workers.worker_config import WorkerConfig
 
 WeightSource = Literal["learner", "tree"]
 
@@ -143,19 +145,22 @@ class NodeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverModel:
-    """Microseconds of a coordinator's process, as `rollouts bench coordinator` measures them.
+    """Microseconds of a process that leads workers, as `rollouts bench coordinator` measures them.
+
+    They hold for the driver, and for each coordinator's process where there are several.
 
     Attributes:
       take_us: Cost of each call that ends, with one fragment: future, inbox, state machine, queue.
       further_us: Cost of each further fragment of a call.
       submit_us: Cost of each call.
-      resolve_us: Cost of each fragment whose arrays are fetched in this process; 0 if learners'
-        actors fetch them, see `RolloutCoordinator.hand_over`.
+      resolve_us: Cost of each fragment whose arrays are fetched in this process: by the learner, or
+        by a coordinator that puts them into a parcel; 0 if learners' actors fetch them, see
+        `RolloutCoordinator.hand_over`.
       publish_us: Cost of each version of the weights.
       idle_load: Share of a core that the process uses while nothing happens, for Ray's threads and
         the coordinator's clock; 0.0 if the costs above include it.
-      deaths_per_hour: How often each coordinator's process dies in an hour. Its workers and all
-        fragments that no learner has yet are lost with it.
+      deaths_per_hour: How often the process of each of several coordinators dies in an hour. Its
+        workers, and what it has not answered, are lost with it.
       restart_s: Seconds until a new coordinator starts workers in place of a dead one's.
     """
 
@@ -221,8 +226,7 @@ class JobModel:
     """A run: its workers, nodes, driver and learners, and the rules of its coordinators.
 
     Attributes:
-      num_coordinators: Coordinators, each with its own process and an equal share of the workers;
-        an update takes an equal share of its fragments from each coordinator that has some.
+      num_coordinators: See `RolloutCoordinator`.
       sync_mode, queue, faults: See `RolloutCoordinator`.
     """
 
@@ -244,23 +248,14 @@ class JobModel:
         check_type("queue", self.queue, QueueLimits, "QueueLimits()")
         check_type("faults", self.faults, FaultPolicy, "FaultPolicy()")
         whole_number("num_coordinators", self.num_coordinators, 1)
-        for name, number in (
-            ("workers.num_workers", self.workers.num_workers),
-            ("learners.fragments_per_update", self.learners.fragments_per_update),
-        ):
-            if number % self.num_coordinators:
-                raise SpecError(
-                    f"{name} is {number}, expected a multiple of num_coordinators "
-                    f"({self.num_coordinators}): each has an equal share"
-                )
+        self._check_coordinators()
         capacity = self.queue.max_queued_fragments or (
-            self.workers_each * self.queue.credits_per_worker
+            self.workers.num_workers * self.queue.credits_per_worker
         )
-        if self.fragments_each > capacity:
+        if self.learners.fragments_per_update > capacity:
             raise SpecError(
                 f"learners.fragments_per_update is {self.learners.fragments_per_update}, expected "
-                f"at most {capacity * self.num_coordinators}: no more are ever queued; raise "
-                "queue.max_queued_fragments"
+                f"at most {capacity}: no more are ever queued; raise queue.max_queued_fragments"
             )
         self.lag  # noqa: B018  raises where the three contradict each other
 
@@ -270,11 +265,37 @@ class JobModel:
         return LagRule.of(self.sync_mode, self.queue.max_policy_lag, self.queue.lag_policy)
 
     @property
-    def workers_each(self) -> int:
-        """Workers of a coordinator."""
-        return self.workers.num_workers // self.num_coordinators
+    def rules(self) -> FleetRules:
+        """The rules of a fleet of all workers."""
+        return FleetRules(faults=self.faults, queue=self.queue, lag=self.lag)
 
     @property
-    def fragments_each(self) -> int:
-        """Fragments that an update takes from a coordinator."""
-        return self.learners.fragments_per_update // self.num_coordinators
+    def config(self) -> WorkerConfig:
+        """The config of the first worker."""
+        return WorkerConfig(
+            id="simulated",
+            num_envs=self.workers.num_envs,
+            rollout_length=self.workers.rollout_length,
+            num_threads=1,
+            seed=0,
+            env_options={},
+        )
+
+    def _check_coordinators(self) -> None:
+        number = self.num_coordinators
+        if number == 1 and self.driver.deaths_per_hour:
+            raise SpecError(
+                f"driver.deaths_per_hour is {self.driver.deaths_per_hour:g} and num_coordinators "
+                "is 1, expected several: the only one is the learner's process, which nothing "
+                "replaces"
+            )
+        if number > self.workers.num_workers:
+            raise SpecError(
+                f"num_coordinators is {number}, expected at most workers.num_workers "
+                f"({self.workers.num_workers}): each leads some"
+            )
+        if number > 1 and self.queue.merge == "ordered":
+            raise SpecError(
+                f"num_coordinators is {number} and queue.merge is 'ordered', expected 'arrival': "
+                "fragments of several coordinators have no order"
+            )

@@ -35,7 +35,7 @@ class Lane:
 class Resident(Protocol):
     """A worker, from its node's view; see `ModelledWorker`."""
 
-    key: tuple[int, int]
+    worker_id: int
     node: ModelledNode | None
     has_started: bool
     is_over: bool
@@ -74,11 +74,11 @@ class ModelledCluster:
 
     Attributes:
       brings: Whether arrays come to the learner as soon as they are made: there is only one, in the
-        coordinators' process. Several fetch what they are given.
+        driver's process. Several fetch what they are given.
       learner_nodes: A node for each learner; these do not die.
       nodes: Nodes of workers.
       num_running: Running workers.
-      lost_at: Times of deaths, by `ModelledWorker.key`, of workers that are not replaced yet.
+      lost_at: Times of deaths, by worker_id, of workers that are not replaced yet.
       recovery_s: Seconds from the death of each worker, alone or with its node, until its
         replacement runs.
       num_node_deaths, num_worker_deaths: Deaths so far.
@@ -99,7 +99,7 @@ class ModelledCluster:
         # nodes that have or will get the newest version, in the order of their requests
         self._chain: list[ModelledNode] = [self.learner_nodes[0]]
         self._chain_version = 0
-        self.lost_at: dict[tuple[int, int], float] = {}
+        self.lost_at: dict[int, float] = {}
         self.num_running = self.num_node_deaths = self.num_worker_deaths = self.gone_bytes = 0
         self.recovery_s: list[float] = []
 
@@ -129,22 +129,16 @@ class ModelledCluster:
         """Records that a coordinator's workers are lost, for `recovery_s`; ends none of them."""
         for node in self.nodes:
             for worker in node.workers.values():
-                if worker.has_started and worker.key[0] == coordinator:
-                    self.lost_at.setdefault(worker.key, self._loop.now)
+                is_its = worker.worker_id % self._job.num_coordinators == coordinator
+                if worker.has_started and is_its:
+                    self.lost_at.setdefault(worker.worker_id, self._loop.now)
 
     def started(self, worker: Resident) -> None:
         """Records that a worker runs."""
         self.num_running += 1
-        lost_at = self.lost_at.pop(worker.key, None)
+        lost_at = self.lost_at.pop(worker.worker_id, None)
         if lost_at is not None:
             self.recovery_s.append(self._loop.now - lost_at)
-
-    def arrival(self, node: ModelledNode, num_bytes: int) -> float:
-        """Returns when arrays that are on a node now are where the learner takes them."""
-        now = self._loop.now
-        if not self.brings:
-            return now
-        return transfer(now, node, self.learner_nodes[0], num_bytes) + self._latency_s
 
     def weights_ready(self, node: ModelledNode, version: int, now: float) -> float:
         """Returns the time at which a node has a version; the first request starts the transfer."""
@@ -213,7 +207,7 @@ class ModelledCluster:
 
     def _lose(self, worker: Resident, told_after_s: float) -> None:
         if worker.has_started:
-            self.lost_at.setdefault(worker.key, self._loop.now)
+            self.lost_at.setdefault(worker.worker_id, self._loop.now)
         self.leave(worker)
         worker.die(told_after_s)
 

@@ -14,7 +14,7 @@ from rollouts.errors import WorkerError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.simulation.event_loop import EventLoop
 from rollouts.simulation.job_model import WorkerModel
-from rollouts.simulation.modelled_cluster import ModelledCluster, ModelledNode
+from rollouts.simulation.modelled_cluster import ModelledCluster, ModelledNode, transfer
 from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.offers import WeightOffer
 from rollouts.workers.slot import Answers
@@ -86,13 +86,27 @@ class Answer(Future[Any]):
 
 
 class ModelledPayload:
-    """Arrays of a call on a node, which are lost with it unless they came to the learner before."""
+    """Arrays of a call.
 
-    __slots__ = ("is_here", "node")
+    Attributes:
+      node: The node that has them.
+    """
 
-    def __init__(self, worker: ModelledWorker) -> None:
-        assert worker.node is not None
-        self.node, self.is_here = worker.node, False
+    __slots__ = ("_owner", "node")
+
+    def __init__(self, node: ModelledNode, owner: ModelledNode) -> None:
+        """Takes the node of the worker, and that of the process that made the call."""
+        self.node, self._owner = node, owner
+
+    @property
+    def is_lost(self) -> bool:
+        """Tells whether the node that had them died, or the process that owned them."""
+        return not (self.node.is_alive and self._owner.is_alive)
+
+    def move(self, node: ModelledNode) -> None:
+        """Brings them to a process on another node, if they are not lost."""
+        if not self.is_lost:
+            self.node = self._owner = node
 
     def __call__(self, timeout_s: float) -> Payload:
         """Raises, because there are no arrays, only their sizes."""
@@ -113,8 +127,7 @@ class ModelledWorker:
     """One incarnation, and the driver's handle for it in one object.
 
     Attributes:
-      key: Its coordinator and its number, which its replacements share.
-      life: How many coordinators its coordinator has replaced.
+      worker_id, incarnation: Its number, which its replacements share, and which one it is.
       node: Its node; None before it has a place.
       has_started, is_over: Whether it can collect, and whether it has ended.
       num_completed: Fragments that it completed.
@@ -123,9 +136,9 @@ class ModelledWorker:
     def __init__(
         self,
         config: WorkerConfig,
-        coordinator: int,
-        life: int,
         *,
+        owner: ModelledNode,
+        target: ModelledNode | None,
         is_slow: bool,
         model: WorkerModel,
         cluster: ModelledCluster,
@@ -133,12 +146,21 @@ class ModelledWorker:
         times: FragmentTimes,
         latency_s: float,
     ) -> None:
-        """Takes the parts that all workers share; it has no place yet."""
-        self.key, self.life = (coordinator, config.worker_id), life
+        """Makes a worker that has no place yet.
+
+        Args:
+          config: Its number and its incarnation.
+          owner: The node of the process that leads it.
+          target: The node to which arrays come before a call is over; None: they stay.
+          is_slow: Whether it is a straggler.
+          model, cluster, loop, times, latency_s: The parts that all workers share.
+        """
+        self.worker_id, self.incarnation = config.worker_id, config.incarnation
+        self._owner, self._target = owner, target
         self.node: ModelledNode | None = None
         self.has_started = self.is_over = False
         self.num_completed = 0
-        self._config, self._model = config, model
+        self._model = model
         self._cluster, self._loop, self._times = cluster, loop, times
         self._latency_s = latency_s
         self._factor = model.straggler_factor if is_slow else 1.0
@@ -162,7 +184,8 @@ class ModelledWorker:
     ) -> tuple[Future[Answers], Sequence[ModelledPayload]]:
         """Requests fragments; calls run one after the other."""
         answer, arrives_at = Answer(), self._loop.now + self._latency_s
-        payload = ModelledPayload(self)
+        assert self.node is not None
+        payload = ModelledPayload(self.node, self._owner)
         if self.is_over:
             self._loop.at(max(arrives_at, self._told_at), self._fail, answer)
         else:
@@ -213,15 +236,17 @@ class ModelledWorker:
         infos = tuple(self._make_info(call.version, seconds) for seconds in times)
         if self._calls:
             self._begin(end)
-        # as in `arrivals.py`, a call is over once its arrays are where the learner takes them
-        self._loop.at(self._arrival(infos), self._arrived, call, infos)
-
-    def _arrival(self, infos: Sequence[FragmentInfo]) -> float:
-        assert self.node is not None
-        return self._cluster.arrival(self.node, sum(info.nbytes for info in infos))
+        arrives_at = self._loop.now
+        if self._target is not None:
+            size = sum(info.nbytes for info in infos)
+            arrives_at = transfer(arrives_at, call.payload.node, self._target, size)
+            arrives_at += self._latency_s
+        # as in `arrivals.py`, a call is over once its arrays are where they are taken
+        self._loop.at(arrives_at, self._arrived, call, infos)
 
     def _arrived(self, call: _Call, infos: tuple[FragmentInfo, ...]) -> None:
-        call.payload.is_here = call.payload.node.is_alive and self._cluster.brings
+        if self._target is not None:
+            call.payload.move(self._target)
         if not call.answer.done():
             call.answer.set_result(infos)
 
@@ -229,8 +254,8 @@ class ModelledWorker:
         """Describes the next fragment."""
         seq_no, self.num_completed = self.num_completed, self.num_completed + 1
         return FragmentInfo(
-            worker_id=self._config.worker_id,
-            incarnation=self._config.incarnation,
+            worker_id=self.worker_id,
+            incarnation=self.incarnation,
             seq_no=seq_no,
             num_steps=self._model.fragment_steps,
             min_policy_version=version,

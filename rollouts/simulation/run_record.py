@@ -17,8 +17,9 @@ class Moment:
     Attributes:
       time_s: Simulated time.
       env_steps: Env-steps delivered so far.
-      queue_depth, in_flight: Fragments of all coordinators.
-      driver_busy_s: CPU time so far of a coordinator, the mean of all.
+      queue_depth, in_flight: Fragments of the driver's queue and of its calls.
+      driver_busy_s: CPU time so far of the driver.
+      coordinator_busy_s: CPU time so far of a coordinator's actor, the mean of all.
       learner_busy_s: Seconds of learning so far.
       workers: Running workers.
       lag: Mean lag, in versions, of the fragments delivered since the sample before.
@@ -30,6 +31,7 @@ class Moment:
     queue_depth: int
     in_flight: int
     driver_busy_s: float
+    coordinator_busy_s: float
     learner_busy_s: float
     workers: int
     lag: float

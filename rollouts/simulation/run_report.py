@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,9 @@ class RunReport:
       steps_per_s: Env-steps delivered in a second.
       workers_steps_per_s: Env-steps per second of all workers while none waits or dies.
       fragments_per_s: Fragments delivered in a second.
-      driver_load: Share of the time that a coordinator's process is busy, the mean of all.
+      driver_load: Share of the time that the driver's process is busy.
+      coordinator_load: Share of the time that a coordinator's actor is busy, the mean of all; 0.0
+        where the driver leads the workers.
       learner_load: Share of the time that the learners spend learning.
       learner_link_load, learner_link_bytes_per_s: Means over the links into learners.
       worker_link_bytes_per_s: Bytes per second that leave a node of workers, the mean of all.
@@ -33,7 +35,7 @@ class RunReport:
       recovery_s: Seconds from each death until a replacement ran, without deaths still open.
       num_lasting: Deaths that are still open, without a replacement.
       num_node_deaths, num_worker_deaths: Deaths of nodes, and of workers alone.
-      num_coordinator_deaths: Deaths of coordinators; their lost fragments are "coordinator_died".
+      num_coordinator_deaths: Deaths of coordinators.
       account: Fragments "requested", "delivered", "queued", "in_flight" and "lost" by reason; the
         first number is the sum of all others.
       num_events: Events that were simulated.
@@ -46,6 +48,7 @@ class RunReport:
     workers_steps_per_s: float
     fragments_per_s: float
     driver_load: float
+    coordinator_load: float
     learner_load: float
     learner_link_load: float
     learner_link_bytes_per_s: float
@@ -77,6 +80,7 @@ class RunReport:
         """The busiest part; "workers" if no other part is busy nearly all the time."""
         loads = {
             "the driver": self.driver_load,
+            "the coordinators": self.coordinator_load,
             "the learners": self.learner_load,
             "the learners' links": self.learner_link_load,
         }
@@ -92,7 +96,7 @@ class RunReport:
         until: Moment,
         record: RunRecord,
         cluster: ModelledCluster,
-        accounts: Sequence[Mapping[str, Any]],
+        account: Mapping[str, Any],
         num_coordinator_deaths: int,
         num_events: int,
         failure: RolloutsError | None,
@@ -113,6 +117,7 @@ class RunReport:
             fragments_per_s=steps_per_s / job.workers.fragment_steps,
             driver_load=(until.driver_busy_s - since.driver_busy_s) / seconds
             + job.driver.idle_load,
+            coordinator_load=(until.coordinator_busy_s - since.coordinator_busy_s) / seconds,
             learner_load=(until.learner_busy_s - since.learner_busy_s) / seconds,
             learner_link_load=per_learner / job.nodes.bytes_per_s,
             learner_link_bytes_per_s=per_learner,
@@ -129,7 +134,7 @@ class RunReport:
             num_node_deaths=cluster.num_node_deaths,
             num_worker_deaths=cluster.num_worker_deaths,
             num_coordinator_deaths=num_coordinator_deaths,
-            account=total_account(accounts),
+            account=_account_of(account),
             num_events=num_events,
             failure=None if failure is None else str(failure),
             moments=tuple(record.moments),
@@ -156,7 +161,7 @@ class RunReport:
             ("fragments", f"{self.fragments_per_s:,.1f}/s"),
             ("queue depth", f"{self.queue_depth:,.1f} queued, {self.in_flight:,.1f} in flight"),
             ("policy lag", lag),
-            ("driver load", f"{self.driver_load:.2f} of a core; learners {self.learner_load:.2f}"),
+            ("driver load", self._loads_text()),
             ("link of a learner", f"{_bytes(into)}/s in, load {self.learner_link_load:.2f}"),
             ("link of a worker's node", f"{_bytes(out)}/s out, {weights}"),
             ("deaths", self._deaths_text()),
@@ -167,6 +172,10 @@ class RunReport:
         if self.failure is not None:
             rows.append(("ended early", self.failure))
         return "\n".join(f"{name:26}{text}" for name, text in rows)
+
+    def _loads_text(self) -> str:
+        own = f"; a coordinator {self.coordinator_load:.2f}" if self.coordinator_load else ""
+        return f"{self.driver_load:.2f} of a core{own}; learners {self.learner_load:.2f}"
 
     def _deaths_text(self) -> str:
         return (
@@ -182,19 +191,12 @@ class RunReport:
         return f"mean {mean:.1f} s, longest {max(self.recovery_s):.1f} s{rest}"
 
 
-def total_account(accounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Adds up `Fleet.stats` of all coordinators, including dead ones, in fragments."""
-    total: Counter[str] = Counter()
-    lost: Counter[str] = Counter()
-    for account in accounts:
-        fragments = account["fragments"]
-        for name in ("requested", "delivered", "queued", "in_flight"):
-            total[name] += fragments[name]
-        for reasons in (fragments["discarded"], fragments["interrupted"]):
-            for reason, count in reasons.items():
-                # coordinators close only when they die
-                lost["coordinator_died" if reason == "closed" else reason] += count
-    return {**total, "lost": dict(lost)}
+def _account_of(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the account of `RolloutCoordinator.stats`, in fragments."""
+    fragments = stats["fragments"]
+    lost = Counter(fragments["discarded"]) + Counter(fragments["interrupted"])
+    names = ("requested", "delivered", "queued", "in_flight")
+    return {**{name: fragments[name] for name in names}, "lost": dict(lost)}
 
 
 def _bytes(number: float) -> str:

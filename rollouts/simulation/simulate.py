@@ -7,6 +7,8 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,12 +17,17 @@ from rollouts.errors import SpecError
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.simulation.event_loop import EventLoop
 from rollouts.simulation.job_model import JobModel
-from rollouts.simulation.modelled_cluster import ModelledCluster
-from rollouts.simulation.modelled_driver import ModelledDriver
+from rollouts.simulation.modelled_cluster import ModelledCluster, ModelledNode
 from rollouts.simulation.modelled_learner import ModelledLearner
+from rollouts.simulation.modelled_process import ModelledProcess
+from rollouts.simulation.modelled_share import ModelledShare
 from rollouts.simulation.modelled_worker import FragmentTimes, ModelledWorker
 from rollouts.simulation.run_record import Moment, RunRecord
 from rollouts.simulation.run_report import RunReport
+from rollouts.workers.share import driver_rules
+from rollouts.workers.share_reports import ShareReports
+from rollouts.workers.slot import Launch
+from rollouts.workers.small_arrays import LARGE_BYTES
 from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
@@ -60,10 +67,9 @@ class SimulatedRun:
     """A run that can be continued event by event.
 
     Attributes:
-      loop, cluster, drivers, learner, record: Its parts.
+      loop, cluster, driver, learner, record: Its parts.
+      shares: All lives of all coordinators; empty where the driver leads the workers.
       workers: All incarnations, if `keep_workers` is set.
-      dead_drivers: Coordinators that died, whose accounts are kept.
-      dead_drivers: Coordinators that died, whose accounts stay.
     """
 
     def __init__(
@@ -72,16 +78,14 @@ class SimulatedRun:
         *,
         seed: int = 0,
         keep_workers: bool = False,
-        on_delivery: Callable[[ModelledDriver, Sequence[FragmentHandle]], None] = (
-            lambda driver, handles: None
-        ),
+        on_delivery: Callable[[Sequence[FragmentHandle]], None] = lambda handles: None,
     ) -> None:
         """Makes all parts; simulates nothing yet.
 
         Args:
           job, seed: See `simulate`.
           keep_workers: Whether `workers` keeps all incarnations.
-          on_delivery: Called with a coordinator and the fragments that it delivered.
+          on_delivery: Called with the fragments that learners got.
         """
         self.job = job
         self.loop, self.record = EventLoop(), RunRecord()
@@ -92,13 +96,15 @@ class SimulatedRun:
         self._keep_workers = keep_workers
         self._weights = WeightStore()
         self._counted_from: Moment | None = None
-        self.dead_drivers: list[ModelledDriver] = []
+        self.shares: list[ModelledShare] = []
+        self._reports = ShareReports(job.workers.num_workers, job.num_coordinators)
+        self._num_coordinator_deaths = 0
         self._random = random
-        self.drivers = [self._make_driver(number, 0) for number in range(job.num_coordinators)]
+        self.driver = self._make_driver()
         self.learner = ModelledLearner(
             job,
             self.loop,
-            drivers=self.drivers,
+            driver=self.driver,
             cluster=self.cluster,
             weights=self._weights,
             record=self.record,
@@ -112,8 +118,9 @@ class SimulatedRun:
         after_each: Callable[[], None] | None = None,
     ) -> None:
         """Starts all parts and simulates some seconds; calls `after_each` after each event."""
-        for driver in self.drivers:
-            driver.begin(self.job.workers_each)
+        job = self.job
+        several = job.num_coordinators > 1
+        self.driver.begin(job.num_coordinators if several else job.workers.num_workers)
         self.learner.begin()
         self._sample_every(duration_s / _NUM_MOMENTS)
         self.loop.at(warm_up_s, self._end_warm_up)
@@ -127,44 +134,79 @@ class SimulatedRun:
             until=self._moment(),
             record=self.record,
             cluster=self.cluster,
-            accounts=[driver.fleet.stats() for driver in self.all_drivers],
-            num_coordinator_deaths=len(self.dead_drivers),
+            account=self.stats(),
+            num_coordinator_deaths=self._num_coordinator_deaths,
             num_events=self.loop.num_events,
             failure=self.learner.failure,
         )
 
     @property
-    def all_drivers(self) -> list[ModelledDriver]:
-        """Living and dead coordinators."""
-        return [*(one for one in self.drivers if not one.is_dead), *self.dead_drivers]
+    def living_shares(self) -> list[ModelledShare]:
+        """Coordinators that live."""
+        return [share for share in self.shares if not share.is_over]
 
-    def _make_driver(self, number: int, life: int) -> ModelledDriver:
-        def launch(config: WorkerConfig) -> ModelledWorker:
-            index = config.worker_id * self.job.num_coordinators + number
-            worker = ModelledWorker(
-                config,
-                number,
-                life,
-                is_slow=index < self.job.workers.num_stragglers,
-                model=self.job.workers,
-                cluster=self.cluster,
-                loop=self.loop,
-                times=self._times,
-                latency_s=self.job.nodes.latency_s,
-            )
-            if self._keep_workers:
-                self.workers.append(worker)
-            return worker
+    def stats(self) -> dict[str, Any]:
+        """Returns what `RolloutCoordinator.stats` does."""
+        own = self.driver.fleet.stats()
+        if self.job.num_coordinators == 1:
+            return own
+        for share in self.living_shares:
+            self._note(share, share.report())
+        return self._reports.stats(own)
 
-        return ModelledDriver(
-            self.job,
+    def _note(self, share: ModelledShare, report: dict[str, Any]) -> None:
+        self._reports.note(share.config.worker_id, share.config.incarnation, report)
+
+    def _make_driver(self) -> ModelledProcess:
+        job, here = self.job, self.cluster.learner_nodes[0]
+        num_slots, rules = job.workers.num_workers, job.rules
+        start: Launch = partial(
+            self._launch, owner=here, target=here if self.cluster.brings else None
+        )
+        if job.num_coordinators > 1:
+            num_slots, rules = job.num_coordinators, driver_rules(rules, num_slots)
+            start = self._launch_share
+        return ModelledProcess(
+            job.driver,
             self.loop,
-            number=number,
-            life=life,
+            config=job.config,
+            num_slots=num_slots,
+            rules=rules,
             weights=self._weights,
-            launch=launch,
+            launch=start,
             after_turn=lambda: self.learner.try_take(),
         )
+
+    def _launch_share(self, config: WorkerConfig) -> ModelledShare:
+        # as Ray does, a worker brings small arrays to the process that owns them
+        is_small = self.job.workers.fragment_bytes < LARGE_BYTES
+
+        def launch(config: WorkerConfig, node: ModelledNode) -> ModelledWorker:
+            return self._launch(config, owner=node, target=node if is_small else None)
+
+        share = ModelledShare(
+            config, self.job, self.loop, self.cluster, launch=launch, on_report=self._note
+        )
+        self.shares.append(share)
+        return share
+
+    def _launch(
+        self, config: WorkerConfig, *, owner: ModelledNode, target: ModelledNode | None
+    ) -> ModelledWorker:
+        worker = ModelledWorker(
+            config,
+            owner=owner,
+            target=target,
+            is_slow=config.worker_id < self.job.workers.num_stragglers,
+            model=self.job.workers,
+            cluster=self.cluster,
+            loop=self.loop,
+            times=self._times,
+            latency_s=self.job.nodes.latency_s,
+        )
+        if self._keep_workers:
+            self.workers.append(worker)
+        return worker
 
     def _end_warm_up(self) -> None:
         self._counted_from = self._moment()
@@ -172,41 +214,34 @@ class SimulatedRun:
         self._kill_later()
 
     def _kill_later(self) -> None:
-        per_hour = self.job.driver.deaths_per_hour * len(self.drivers)
+        per_hour = self.job.driver.deaths_per_hour * self.job.num_coordinators
         if per_hour > 0:
             wait_s = self._random.exponential(3600.0 / per_hour)
             self.loop.at(self.loop.now + wait_s, self._kill_one)
 
     def _kill_one(self) -> None:
-        """Ends a coordinator, if one lives; another one replaces it."""
+        """Ends a coordinator's process, if one lives; the driver's fleet replaces it."""
         self._kill_later()
-        living = [driver for driver in self.drivers if not driver.is_dead]
-        if not living:
-            return
-        driver = living[int(self._random.integers(len(living)))]
-        self.cluster.lose_workers_of(driver.number)
-        driver.die()
-        self.dead_drivers.append(driver)
-        self.learner.lost(driver)
-        self.loop.at(self.loop.now + self.job.driver.restart_s, self._replace, driver)
-
-    def _replace(self, dead: ModelledDriver) -> None:
-        driver = self._make_driver(dead.number, dead.life + 1)
-        self.drivers[dead.number] = driver
-        driver.begin(self.job.workers_each)
+        if living := self.living_shares:
+            share = living[int(self._random.integers(len(living)))]
+            self._num_coordinator_deaths += 1
+            self.cluster.lose_workers_of(share.config.worker_id)
+            share.kill()
 
     def _sample_every(self, seconds: float) -> None:
         self.record.moments.append(self._moment(self.record.mean_lag()))
         self.loop.at(self.loop.now + seconds, self._sample_every, seconds)
 
     def _moment(self, lag: float = 0.0) -> Moment:
-        drivers, cluster = self.drivers, self.cluster
+        driver, cluster = self.driver, self.cluster
         return Moment(
             time_s=self.loop.now,
             env_steps=self.record.env_steps,
-            queue_depth=sum(driver.queue.depth for driver in drivers),
-            in_flight=sum(driver.fleet.in_flight for driver in drivers),
-            driver_busy_s=sum(driver.busy_s for driver in self.all_drivers) / len(drivers),
+            queue_depth=driver.queue.depth,
+            in_flight=driver.fleet.in_flight,
+            driver_busy_s=driver.busy_s,
+            coordinator_busy_s=sum(one.process.busy_s for one in self.shares)
+            / self.job.num_coordinators,
             learner_busy_s=self.record.learner_busy_s,
             workers=cluster.num_running,
             lag=lag,

@@ -89,7 +89,7 @@ def test_rows_have_medians_and_ratios_of_their_turns() -> None:
     assert math.isnan(row.ratio("queue_depth"))
     assert row.from_first == row.predicted
     text = to_text(row)
-    about = "8 workers, fragments of 100 ms, 4 an update, learner at 0.5 of the workers' time"
+    about = "8 workers, 1 coordinators, fragments of 100 ms, 4 an update, learner at 0.5 of the"
     assert text.startswith(about)
     assert text.endswith("load average 3.0")
     assert as_dict(row)["turns"][0]["collect_s"] == pytest.approx(0.1)
@@ -101,6 +101,17 @@ def test_a_larger_job_is_predicted_from_the_smallest_too() -> None:
     row = compare(large, [turn_of(large)], first)
     assert row.median("fragments_per_s", "predicted") == pytest.approx(80.0, rel=0.02)
     assert row.median("fragments_per_s", "from_first") == pytest.approx(40.0, rel=0.02)
+
+
+def test_coordinators_are_predicted_with_the_calls_that_the_driver_makes() -> None:
+    task = PacedTask(num_workers=8, num_coordinators=2, fragments_each=8)
+    # a call of a worker is for one fragment of 100 ms, one of a coordinator for 128 / (2 * 4)
+    assert task.per_call_of_driver(1.0) == 16
+    assert PacedTask(num_workers=8).per_call_of_driver(1.5) == 1.5
+    driver = dataclasses.replace(FREE, take_us=1600.0)
+    levels = predict(job_of(task, turn_of(task, driver=driver)), task.seconds)
+    assert levels.fragments_per_s == pytest.approx(80.0, rel=0.1)
+    assert levels.driver_load == pytest.approx(levels.fragments_per_s * 100e-6, rel=0.05)
 
 
 @dataclasses.dataclass

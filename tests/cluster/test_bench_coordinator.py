@@ -65,10 +65,12 @@ def test_coordinators_are_a_contestant_where_they_are_asked_for(
     assert row["task"]["max_queued_fragments"] == 64
 
 
+@pytest.mark.parametrize("num_coordinators", [1, 2])
 def test_a_real_run_stands_beside_its_prediction(
-    ray_session: Any, capsys: pytest.CaptureFixture[str]
+    ray_session: Any, capsys: pytest.CaptureFixture[str], num_coordinators: int
 ) -> None:
     asked = ["--num-workers", "2", "--fragment-s", "0.02", "--seconds", "0.5", "--repeats", "2"]
+    asked += ["--num-coordinators", str(num_coordinators)]
     assert cli.main(["bench", "prediction", *asked, "--learner-load", "0.5", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["task"]["num_workers"] == 2

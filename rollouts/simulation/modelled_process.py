@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ModelledDriver: a coordinator's process, around the fleet and the queue of real runs."""
+"""ModelledProcess: a process that leads workers, around the fleet and the queue of real runs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from typing import Any
 
 from rollouts.learner.queue import LearnerQueue
 from rollouts.simulation.event_loop import EventLoop
-from rollouts.simulation.job_model import JobModel
+from rollouts.simulation.job_model import DriverModel
 from rollouts.workers.fleet import Fleet, FleetRules
 from rollouts.workers.fleet_turns import MOST_EVENTS, TICK_S, FleetTurns
+from rollouts.workers.offers import OfferSource
 from rollouts.workers.slot import Slot, WorkerHandle
-from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 
-class ModelledDriver:
+class ModelledProcess:
     """Runs a fleet as `FleetThread` does, in simulated time: its process does one thing at a time.
 
     Attributes:
       fleet, queue: The objects of a real run.
-      number, life: The coordinator's number, and how many it has replaced.
-      is_serving: Whether it has had fragments, or is among the first coordinators.
       is_dead: Whether its process died.
       busy_s: Seconds of CPU time so far.
       num_turns: Turns of the merge thread so far.
@@ -32,46 +30,53 @@ class ModelledDriver:
 
     def __init__(
         self,
-        job: JobModel,
+        costs: DriverModel,
         loop: EventLoop,
         *,
-        number: int,
-        life: int,
-        weights: WeightStore,
+        config: WorkerConfig,
+        num_slots: int,
+        rules: FleetRules,
+        weights: OfferSource,
         launch: Callable[[WorkerConfig], WorkerHandle],
         after_turn: Callable[[], None],
     ) -> None:
-        """Makes a coordinator without workers; `after_turn` is called when fragments came."""
-        self.number, self.life = number, life
-        self.is_serving, self.is_dead = life == 0, False
+        """Makes a process without workers; arguments as those of `FleetThread`.
+
+        Args:
+          costs: Microseconds of what it does.
+          loop: The time.
+          config, rules, weights, launch: See `FleetThread`.
+          num_slots: Workers, or coordinators, that it leads.
+          after_turn: Called after each turn.
+        """
+        self.is_dead = False
         self.busy_s = 0.0
         self.num_turns = 0
-        self._costs, self._loop, self._after_turn = job.driver, loop, after_turn
-        self._submits_here = job.queue.merge == "ordered"
+        self._costs, self._loop, self._after_turn = costs, loop, after_turn
+        self._submits_here = rules.queue.merge == "ordered"
         self._inbox: deque[tuple[Slot, Future[Any]]] = deque()
         self._has_room = self._has_weights = self._is_turning = False
         self._free_at = 0.0
         self._num_submitted = 0
-        lag = job.lag
         self.queue = LearnerQueue(
-            job.workers_each,
+            num_slots,
             on_change=self._make_room,
-            is_stale=lag.is_stale(lambda: weights.version),
+            is_stale=rules.lag.is_stale(lambda: weights.version),
         )
         self.fleet = Fleet(
-            _config(job),
+            config,
             lambda config: _Submitting(launch(config), self),
             weights=weights,
             queue=self.queue,
-            rules=FleetRules(faults=job.faults, queue=job.queue, lag=lag),
+            rules=rules,
             on_done=self._ended,
             clock=loop.clock,
         )
         self._turns = FleetTurns(self.fleet, loop.clock)
 
-    def begin(self, num_workers: int) -> None:
-        """Launches the workers, and starts the clock."""
-        self.fleet.scale_to(num_workers)
+    def begin(self, num_slots: int) -> None:
+        """Launches what it leads, and starts the clock."""
+        self.fleet.scale_to(num_slots)
         self._tick()
 
     def die(self) -> None:
@@ -135,7 +140,6 @@ class ModelledDriver:
         has_weights, self._has_weights = self._has_weights, False
         self._turns.take(ended, has_room=has_room, has_weights=has_weights)
         self._pay_for_calls()
-        self.is_serving = self.is_serving or self.queue.depth > 0
         self._after_turn()
         self._is_turning = False
         if self._inbox or self._has_room or self._has_weights:
@@ -149,14 +153,14 @@ class ModelledDriver:
 class _Submitting:
     """A worker whose calls are counted."""
 
-    __slots__ = ("_driver", "_worker", "kill", "start")
+    __slots__ = ("_process", "_worker", "kill", "start")
 
-    def __init__(self, worker: WorkerHandle, driver: ModelledDriver) -> None:
-        self._worker, self._driver = worker, driver
+    def __init__(self, worker: WorkerHandle, process: ModelledProcess) -> None:
+        self._worker, self._process = worker, process
         self.start, self.kill = worker.start, worker.kill
 
     def collect(self, offer: Any, num_fragments: int) -> Any:
-        self._driver.submitted()
+        self._process.submitted()
         return self._worker.collect(offer, num_fragments)
 
 
@@ -164,14 +168,3 @@ def _num_fragments(future: Future[Any]) -> int:
     """Returns the number of fragments that came with an ended call."""
     answers = None if future.exception() else future.result()
     return len(answers) if isinstance(answers, tuple) else 1
-
-
-def _config(job: JobModel) -> WorkerConfig:
-    return WorkerConfig(
-        id="simulated",
-        num_envs=job.workers.num_envs,
-        rollout_length=job.workers.rollout_length,
-        num_threads=1,
-        seed=0,
-        env_options={},
-    )
