@@ -147,9 +147,7 @@ class ModuleSteps(ABC, Generic[Native]):
                 # torch's schedulers of learning rates check this
                 self._optimizer._opt_called = True  # type: ignore[attr-defined]
             for each in state.values():
-                if "step" in each:
-                    # `step` is a tensor, and changed in place
-                    each["step"] += made
+                _count(each, made)
             # as with torch's in-place operations, autograd then refuses tensors that it saved
             # before
             torch.autograd.graph.increment_version(trained)
@@ -264,6 +262,18 @@ class ModuleSteps(ABC, Generic[Native]):
 def check_optimizer(optimizer: torch.optim.Optimizer) -> None:
     """Raises SpecError for an optimiser, or settings, that native code does not support."""
     _rules(optimizer)
+
+
+def _count(state: dict[str, Any], made: int) -> None:
+    """Adds the steps that were made to an optimiser's count, in place where it is a tensor."""
+    step = state.get("step")
+    if isinstance(step, Tensor) and step.is_cpu:
+        # through its memory, because each addition of torch's costs microseconds of dispatch
+        step = step.numpy()
+        step += made
+    elif step is not None:
+        step += made
+        state["step"] = step
 
 
 def _kept(tensor: Tensor, state: dict[str, Any] | None, rule: dict[str, Any] | None) -> Kept | None:
