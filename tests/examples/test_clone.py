@@ -54,5 +54,6 @@ def test_what_is_no_data_set_is_one_sentence(
     import clone
 
     monkeypatch.setattr(sys, "argv", ["clone.py", "--data", str(tmp_path / "nothing.hdf5")])
-    with pytest.raises(SystemExit, match=r"^error: there is no data set .*nothing\.hdf5$"):
+    expected = r"^error: there is no data set .*nothing\.hdf5, expected FILE\.hdf5, "
+    with pytest.raises(SystemExit, match=expected):
         clone.main()

@@ -174,7 +174,7 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     assert result.returncode == 1, result.stderr
     after = load_checkpoint(tmp_path).training
     updates, history = after["progress"]["updates"], after["progress"]["history"]
-    assert updates == before["progress"]["updates"] + 4
+    assert updates == before["progress"]["updates"] + 4, result.stderr
     assert history[: updates - 4] == before["progress"]["history"]
     # every batch of 2 * 8 * 32 env-steps counts once, also for Adam and for the policy's version
     assert [row["env_steps"] for row in history] == [512 * (i + 1) for i in range(updates)]
