@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import enum
+import gc
 import pickle
 import subprocess
 import sys
 import textwrap
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +234,33 @@ def test_what_is_gone_is_named_when_it_is_asked_for() -> None:
     del function
     with pytest.raises(pickle.UnpicklingError, match="function is no longer there"):
         pickle.loads(data)
+
+
+def test_objects_that_garbage_collection_frees_meanwhile_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Collecting(str):
+        """A key that collects garbage whenever it is looked up."""
+
+        def __eq__(self, other: object) -> bool:
+            return super().__eq__(other)
+
+        def __hash__(self) -> int:
+            gc.collect()
+            return super().__hash__()
+
+    monkeypatch.setattr(identity, "_objects", weakref.WeakValueDictionary())
+    monkeypatch.setattr(identity, "_of_host", {})
+    kept, freed = (type(name, (), {}) for name in ("Kept", "Freed"))
+    identity._objects[Collecting("kept")] = kept
+    identity._objects["freed"] = freed
+    gc.disable()
+    try:
+        del freed  # a class refers to itself, so it lives until garbage is collected
+        identity.keep_those_of_host()
+    finally:
+        gc.enable()
+    assert identity._of_host == {"kept": kept}
 
 
 def test_spaces_of_the_main_script_can_be_hosted_by_spawned_processes(tmp_path: Path) -> None:

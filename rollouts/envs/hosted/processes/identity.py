@@ -82,7 +82,8 @@ def keep_those_of_host() -> None:
     """Marks all objects with a key as known to the host, until the process ends."""
     with _lock:
         _of_host.clear()
-        _of_host.update(_objects)
+        # the items hold their objects: one that garbage collection frees meanwhile is left out
+        _of_host.update(_objects.items())
 
 
 def _subclasses(root: type) -> Iterator[type]:
