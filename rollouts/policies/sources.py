@@ -82,6 +82,7 @@ class Sources:
         self._views: dict[str, Array] = {}
         # where the module keeps each tensor or layer: a dict, a key, and the object found there
         self._places: list[tuple[dict[str, Any], str, Any]] = []
+        self._tensors: dict[str, Tensor] = {}
         self._addresses: list[tuple[Tensor, int]] = []
         self._hooks: list[dict[Any, Any]] = []
         self._are_views = False
@@ -103,8 +104,9 @@ class Sources:
         Raises:
           SpecError: As `arrays`.
         """
-        self._check_kinds()
-        return tensors_of(self.module)
+        if not (self._addresses and self._is_as_seen()):
+            self._look()
+        return self._tensors
 
     def initial_state(self) -> list[Array]:
         """Returns the module's memory at an episode's start, read anew; often empty.
@@ -133,7 +135,7 @@ class Sources:
 
     def _look(self) -> None:
         self._check_kinds()
-        tensors = tensors_of(self.module)
+        self._tensors = tensors = tensors_of(self.module)
         self._views = {
             # ascontiguousarray turns a single number into a row, which reshape undoes
             name: np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(tensor.shape)
