@@ -305,6 +305,8 @@ def hour_of_ten_thousand(num_coordinators: int, deaths_per_hour: float = 0.0) ->
             learners=dataclasses.replace(job.learners, fragments_per_update=2496),
             driver=dataclasses.replace(job.driver, deaths_per_hour=deaths_per_hour),
             num_coordinators=num_coordinators,
+            # the usual three restarts in ten minutes would bench a coordinator that dies more often
+            faults=FaultPolicy(max_restarts=100),
         ),
         3600.0,
     )
