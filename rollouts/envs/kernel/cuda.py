@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`CudaKernel`: a kernel compiled by NVRTC for the present card, launched on torch's stream.
 
-This is the only code that calls CUDA, through `cuda.bindings` (extra `cuda`).
+This is the only Python code that calls CUDA, through `cuda.bindings` (extra `cuda`). The launches
+themselves are calls of native code, `native/bindings/cuda_entry.h`.
 """
 
 from __future__ import annotations
