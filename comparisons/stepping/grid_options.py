@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Our options of MiniGrid and BabyAI as minigrid's: a wrapper's, or the environment's own."""
+"""Translates our options of MiniGrid and BabyAI into minigrid's wrappers, or arguments."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def draw(found: Mapping[str, Sequence[TrainingResult]], *, title: str) -> Figure
 def over_seeds(
     trainings: Sequence[TrainingResult],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Reads the curves at the same env-steps, between two points along the straight line.
+    """Reads all curves at the same env-steps, with linear interpolation between points.
 
     Returns:
       Env-steps (P,), those that all curves have, and returns (seeds, P); a training in which no

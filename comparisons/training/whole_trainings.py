@@ -92,7 +92,7 @@ def measure_training(
     for repeat in range(repeats):
         one = replace(task, seed=task.seed + repeat)
         names = list(trainers)
-        # each trainer is first once, since the first in a process also pays for starting
+        # trainers take turns at being first, since the first in a process also pays for its start
         for name in names[repeat % len(names) :] + names[: repeat % len(names)]:
             if on_progress:
                 on_progress(f"{name}: seed {one.seed}")

@@ -41,13 +41,13 @@ Array = NDArray[Any]
 class NativeTraining:
     """A mixin before PPO, A2C, DQN, SAC, TD3 or DDPG: gradient steps in native code.
 
-    `train` makes the steps that the algorithm's own makes, to rounding: the same minibatches, loss,
-    optimiser and logs, on the same parameters, without torch's dispatch. `train_engine="auto"`
-    leaves to torch what native code lacks: layers such as convolutions and dropout, another
-    optimiser than Adam, AdamW, RMSprop or SGD, gSDE, other rollout buffers, a policy on a GPU; off
-    policy also observations other than Box, batch normalisation, and an extractor with weights
-    that actor and critic share. `learner_engine` is the engine of the last steps, and
-    `why_not_native_learner` the reason why torch made them.
+    `train` makes the same steps as the algorithm's own `train`, to rounding: the same minibatches,
+    loss, optimiser and logs, on the same parameters, without torch's dispatch.
+    `train_engine="auto"` leaves to torch what native code lacks: layers such as convolutions and
+    dropout, another optimiser than Adam, AdamW, RMSprop or SGD, gSDE, other rollout buffers, a
+    policy on a GPU; off policy also observations other than Box, batch normalisation, and an
+    extractor with weights that actor and critic share. `learner_engine` is the engine of the last
+    steps, and `why_not_native_learner` the reason why torch made them.
 
     Native steps set no `.grad`. NaN rewards raise SpecError, where Stable-Baselines3 goes on.
     Densities of a saturated or very narrow SAC actor are exact where Stable-Baselines3's float32

@@ -27,7 +27,8 @@ class EpisodeStatistics:
 
     def __init__(self, env: VectorEnv) -> None:
         self._start_s = time.time()
-        # returns and lengths begin anew with a life here; with life_loss_info they go on
+        # with episodic_life, returns and lengths begin again with each life; with life_loss_info
+        # they go on
         self._by_life = _where(env, "episodic_life", (True, "continue"))
         self._marked = _where(env, "life_loss_info", (True,)) & ~_where(
             env, "episodic_life", (True, "continue", "restart")

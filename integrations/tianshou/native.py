@@ -48,7 +48,7 @@ class NativeActor:
 
     Attributes:
       policy: The argument of `VectorEnv.collect`.
-      num_inputs: Logits, or means and log stds.
+      num_inputs: Number of the logits, or of the means and log stds.
     """
 
     def __init__(self, policy: Any, env: Any, *, deterministic: bool) -> None:

@@ -217,7 +217,7 @@ class _Reading:
 
 
 def _check(collector: Any) -> None:
-    """Raises SpecError where a collector wants more than a rollout."""
+    """Raises SpecError where a collector has a setting that a native rollout cannot follow."""
     own_loop = {
         "init_random_frames": collector._should_use_random_frames(),
         "replay_buffer with extend_buffer=False": collector.replay_buffer is not None

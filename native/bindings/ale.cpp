@@ -71,7 +71,7 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width, b
   std::vector<py::ssize_t> shape{height, width};
   if (image.ndim() == 3) shape.push_back(channels);
   Bytes result(shape);
-  // the resize keeps rows between result rows of one image
+  // from one result row to the next, `resize` keeps rows that belong to one image
   resize.BeginImage();
   for (std::int32_t y = 0; y < height; ++y) {
     resize.ComputeRow(image.data(), y, result.mutable_data() + y * width * channels);

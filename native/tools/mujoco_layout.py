@@ -163,7 +163,7 @@ int main() {
 
 
 def constants_uses(include: Path) -> tuple[dict[str, tuple[bool, bool]], list[str]]:
-    """The arrays that mj_setConst (reads, writes), and the names of scalars that it writes."""
+    """Array -> whether mj_setConst reads and writes it; and the names of scalars that it writes."""
     text = (include / "mujoco" / "mjxmacro.h").read_text()
     arrays = re.search(r"#define MJSETCONST_ARRAYS(.*?[^\\])\n\n", text, re.DOTALL)
     scalars = re.search(r"#define MJSETCONST_SCALARS(.*?[^\\])\n\n", text, re.DOTALL)

@@ -184,7 +184,7 @@ def _rollouts_within(stream: Stream, duration_s: float) -> int:
 
 
 def _timed(stream: Stream, rollouts: int, rollout_length: int) -> float:
-    """Seconds that the env-steps of `rollouts` take, at the speed at which they came."""
+    """Seconds for the env-steps of as many rollouts, at the measured speed."""
     started = time.perf_counter()
     num_steps = sum(stream.collect() for _ in range(rollouts))
     elapsed = time.perf_counter() - started

@@ -71,9 +71,9 @@ def measure_physics(
 ) -> list[PhysicsRow]:
     """Steps an environment with random actions, and mujoco_warp alone with the same controls.
 
-    Both step in turn, and each step of mujoco_warp begins with the states of our worlds. Alone it
-    would not be reset, and bodies that have fallen have other contacts. Copying the states is not
-    timed.
+    Both step in turn, and each step of mujoco_warp begins with the states of our worlds. Without
+    that, its worlds would never be reset, and fallen bodies have other contacts than standing ones.
+    Copying the states is not timed.
 
     Args:
       id: An id that mujoco_warp steps.

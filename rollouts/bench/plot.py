@@ -316,7 +316,7 @@ def _draw_lines(axes: Axes, panel: Sequence[Comparison], lines: Sequence[_Line],
 
 
 def _draw_bars(axes: Axes, panel: Sequence[Comparison], lines: Sequence[_Line]) -> None:
-    # nothing varies: one comparison in the panel, so one measurement per library
+    # nothing varies in this panel: it has one comparison, with one measurement of each library
     bars = [(line, found) for line in lines for _, found in line.of(panel)]
     medians = [found.median for _, found in bars]
     drawn = axes.bar(

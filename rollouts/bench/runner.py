@@ -223,7 +223,7 @@ def action_batches(space: spaces.Space[Any], batch_size: int, *, seed: int) -> l
 
 
 def _timed(env: OpenEnv, batches: Sequence[Array], calls: int) -> float:
-    """Seconds of a number of calls, with the batches in turn."""
+    """Seconds for `calls` calls, which take the batches of actions in turn."""
     if env.run is not None:
         return env.run(calls)
     return run_calls(env, itertools.islice(itertools.cycle(batches), calls))

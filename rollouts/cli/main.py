@@ -144,7 +144,7 @@ def _measure(args: argparse.Namespace, *, command: str) -> None:
 
 
 def _only_in_a_checkout(given: Sequence[str]) -> str:
-    """The command, or subject of `bench`, that installed wheels lack; "" if there is none."""
+    """The given command, or subject of `bench`, if installed wheels lack it; else ""."""
     first, second = [*given, "", ""][:2]
     if first == "bench" and second in checkout.SUBJECTS:
         return f"{first} {second}"

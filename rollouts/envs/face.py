@@ -223,8 +223,8 @@ class PoolFace(Generic[A]):
     def mujoco_engine(self) -> str | tuple[str, ...] | None:
         """The stepper of MuJoCo environments: "lanes" or "mujoco", or N of these where they differ.
 
-        None where no environment is on MuJoCo. The option `engine` chooses. `why_not_lanes` gives
-        the reason for "mujoco".
+        None where no environment is on MuJoCo. The option `engine` selects one of the two.
+        `why_not_lanes` gives the reason for "mujoco".
 
         Raises:
           ClosedError: The environment was closed.

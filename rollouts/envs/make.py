@@ -142,8 +142,8 @@ def make_vec(
         frames, one value for all: width, height (480 pixels), camera_id or camera_name
         ("track" where the model has it), default_camera_config, max_geom, visual_options;
         Tag takes width and height.
-        The option model={field: values} makes each environment's model differ from its file from
-        the first episode on, with values as `reset(options={"model": ...})` takes them.
+        The option model={field: values} replaces fields of each environment's model, from the
+        first episode on. The values have the form that `reset(options={"model": ...})` takes.
         EnvPool's names work too: render_width, render_height, render_camera_id.
         MuJoCo environments with from_pixels=True show pictures (height, width, 3) uint8, 84 pixels
         by default, which these options decide on too; grayscale=True: (height, width).

@@ -183,7 +183,7 @@ class ModuleSteps(ABC, Generic[Native]):
         check_hooks(self._policy.sources.module, self._tensors, self._optimizer)
         is_read_again = not self._policy.agrees()
         if is_read_again:
-            # perhaps only objects that it reads besides its weights were replaced
+            # the program may still be the same, if only other objects that the module reads changed
             self._policy.refresh()
             if self._policy.program != self._program:
                 raise SpecError(f"the module has changed since it was read: {again}")

@@ -40,7 +40,7 @@ class VideoWriter:
           frames_per_s: Frame rate; at most 50 for a .gif.
 
         Raises:
-          SpecError: Another ending, or a file cannot be made there.
+          SpecError: The path has another ending, or no file can be made there.
           EngineError: imageio, or the ffmpeg that it runs, is missing.
         """
         check_path(path)

@@ -280,8 +280,8 @@ class ReplayBuffer(SampledReplay):
     def end_episodes(self, env_id: ArrayLike | None = None) -> None:
         """Cuts the open episodes of `env_id` (None: all) that were reset or died.
 
-        Their remaining items become pending, the last step with the observation that came after it,
-        from which items bootstrap. Does not wait for a rate limiter.
+        Their remaining items become pending. The observation that came after the last step is the
+        one from which these items bootstrap. Does not wait for a rate limiter.
 
         Raises:
           SpecError: env_id is not whole numbers. MemoryError: The items would exceed max_bytes.

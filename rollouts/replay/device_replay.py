@@ -314,7 +314,7 @@ class DeviceReplay:
         options: dict[str, Any] = {"generator": self._generator, "device": self.device}
         if active is None:
             return self._index(torch.randint(self._num_drawable, (count,), **options))
-        # draws a number of an active step and finds its place; the count stays on the device
+        # draws the n-th of the active steps and looks up its place, without a copy to the host
         if self._counts is None:
             ages = torch.arange(self._num_drawable, device=self.device)
             self._counts = active.flatten()[self._index(ages)].cumsum(0)

@@ -30,7 +30,8 @@ void AppendGroupArrays(const EnvSpec& spec, const BatchView& view, pybind11::ssi
 class GroupOut {
  public:
   // Takes {group: array} under the name of one of kGroupArrays. Throws SpecError or DTypeError
-  // where the arrays do not fit; `apart` has the arrays of the call so far.
+  // where the arrays do not fit, or share memory with each other or with those that `apart` has.
+  // Adds them to `apart`.
   void Take(const EnvSpec& spec, const std::string& name, const pybind11::object& given,
             std::size_t rows, ApartArrays& apart);
   bool empty() const { return kept_.empty(); }

@@ -25,7 +25,7 @@ Int64Array ReadIds(const pybind11::object& given, const char* what);
 // Reads `count` priorities; None is NaN, one number is the priority of all. Throws SpecError unless
 // each is from 0 to `most`.
 DoubleArray ReadPriorities(const pybind11::object& given, std::size_t count, double most);
-// Throws SpecError, which calls it `priority[i]`, for a priority that is not from 0 to `most`.
+// Throws a SpecError that names `priority[i]` unless the priority is from 0 to `most`.
 void CheckPriority(double priority, std::size_t i, double most);
 // `count` lengths from one number or an array.
 std::vector<std::int32_t> ReadLengths(const pybind11::object& given, std::size_t count);

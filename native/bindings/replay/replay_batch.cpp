@@ -37,7 +37,7 @@ py::dtype FieldDType(const replay::ChunkLayout& layout, const GatherPlan::Field&
   }
 }
 
-// (B[, T], [stack,] *shape), or time first.
+// The shape of a field: (B[, T], [stack,] *shape), or (T, B, ...) where time comes first.
 std::vector<py::ssize_t> FieldShape(const replay::ChunkLayout& layout, const GatherPlan& plan,
                                     const GatherPlan::Field& field, std::int64_t batch_size) {
   std::vector<py::ssize_t> shape{batch_size};

@@ -46,9 +46,9 @@ class Finder {
   std::vector<const std::uint8_t*> TakeFound() { return std::move(found_); }
 
  private:
-  // Looks for a frame one place further in the stack before, at the same place there (where the
-  // game stood still), and at the next place in its own stack (which begins with equal, empty
-  // frames).
+  // Looks for an equal frame in three places: one place further in the stack before; at the same
+  // place there, because a game may stand still; and one place earlier in its own stack, because a
+  // stack may begin with equal frames.
   void AddFrame(const Stack& now, std::int64_t s, const Stack* before) {
     if (before != nullptr) {
       if (s + 1 < depth_ && Copies(now, s, *before, s + 1)) return;

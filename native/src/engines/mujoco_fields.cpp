@@ -58,7 +58,7 @@ std::vector<std::size_t> QuaternionsOfPositions(const mjModel* model) {
 
 std::vector<std::size_t> QuaternionsOf(const PhysicsModel& shared, const std::string& name) {
   constexpr std::string_view kOfPositions[] = {"qpos0", "qpos_spring", "key_qpos"};
-  constexpr std::size_t kInWeld = 6;  // after an anchor and a place
+  constexpr std::size_t kInWeld = 6;  // a weld's data has an anchor and a place before it
   const auto* const of_positions =
       std::find(std::begin(kOfPositions), std::end(kOfPositions), name);
   const bool has_positions = of_positions != std::end(kOfPositions);

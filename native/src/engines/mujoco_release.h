@@ -212,7 +212,7 @@ struct MujocoRelease {
   ModelPlaces model;
   DataPlaces data;
   DrawingPlaces drawing;
-  std::span<const ModelEntry> entries;  // arrays in the order of their memory, then the others
+  std::span<const ModelEntry> entries;  // arrays in the order of their memory, then other kinds
 };
 
 // The table for an mj_version(); null where there is none.

@@ -169,8 +169,8 @@ void ReadJointNumbers(Model& model, const FieldReader& read) {
   }
 }
 
-// Sparsity of matrices over the dofs: each row has entries for a dof and its ancestors, or for all
-// dofs before it.
+// Sparsity of matrices over the dofs. Row i has entries for dof i and its ancestors in the tree
+// `parent`; without a tree, for dof i and all dofs before it.
 Sparsity MakeSparsity(Model& model, const std::int32_t* parent) {
   const std::int32_t nv = model.n.nv;
   const auto all = static_cast<std::size_t>(nv) * static_cast<std::size_t>(nv);

@@ -39,7 +39,7 @@ void BufferRing::FreeIdle(std::vector<Slot>::iterator& next) {
   // keeps the buffer used next, all that are held, and the first idle ones
   std::erase_if(slots_, [&](const Slot& slot) {
     if (slot.buffer.get() == keep || !slot.Idle() || ++idle == 1) return false;
-    slot.buffer->users.reset();  // the users hold the buffer, as the buffer holds them
+    slot.buffer->users.reset();  // they hold the buffer, and it holds them: ends the cycle
     return true;
   });
   next = Find(keep);

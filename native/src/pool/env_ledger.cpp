@@ -39,7 +39,7 @@ void EnvLedger::CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends) {
 std::string EnvLedger::WhyNotSend(std::int32_t env, std::size_t row) const {
   const std::string name = Describe(env);
   const std::string in_row = " in row " + std::to_string(row);
-  // first, because an index outside of the pool has no marks
+  // checked first, because the pool keeps no state of an environment that it does not have
   if (env < 0 || env >= num_envs()) {
     return name + in_row + " is not in this pool: its ids are " + std::to_string(env_id_offset_) +
            " to " + std::to_string(env_id_offset_ + num_envs() - 1);

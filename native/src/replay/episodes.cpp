@@ -53,7 +53,7 @@ std::int64_t Episodes::Find(std::span<const std::int64_t> env_ids,
   streams.clear();
   for (const std::int64_t env_id : env_ids) {
     if (env_id < 0) ThrowEnvId(env_id, "is negative");
-    // numbers are given here, but Grow makes the streams: an exception before that changes nothing
+    // only numbers are chosen here: Grow makes the streams, so an exception before changes nothing
     const std::int64_t known = StreamOf(env_id);
     streams.push_back(known >= 0 ? known : size() + num_new++);
     if (!seen.emplace(env_id, streams.back()).second) ThrowEnvId(env_id, "is there twice");

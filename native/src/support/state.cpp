@@ -24,7 +24,7 @@ struct Header {
 static_assert(sizeof(Header) == 40);
 static_assert(std::endian::native == std::endian::little, "states are little-endian");
 
-// FNV-1a, 64 bits (Fowler, Noll, Vo), of options. Every change within one byte changes it.
+// FNV-1a, 64 bits (Fowler, Noll, Vo), of options. A change of one byte always changes the hash.
 class Hash {
  public:
   void Add(std::span<const std::uint8_t> bytes) {

@@ -72,9 +72,10 @@ struct MyEnv {
     w.world.num_found = 0;
   }
 
-  // A step is phases. In each, every agent's part is computed, in any order or all at once: an agent
-  // writes what is its own, and reads of others what nobody writes in the same phase. Agents that
-  // have left (status.active is 0) are computed too.
+  // A step consists of phases. In each of them every agent's part is computed, in any order or all
+  // at once. So an agent writes only its own numbers, and of those of other agents it reads only
+  // numbers that no agent writes in the same phase. Agents that have left (status.active is 0) are
+  // computed too.
   static constexpr int kPhases = 2;
 
   template <int kPhase>

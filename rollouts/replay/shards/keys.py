@@ -29,7 +29,7 @@ class KeyLayout:
     """Layout of a key's bits: life, shard, uses, slot, from the highest, in 63 bits."""
 
     def __init__(self, max_size: int, num_shards: int) -> None:
-        """Gives the bits that slots and shards do not need to `life`.
+        """Leaves to `life` the bits that slots, uses and shards do not need.
 
         Args:
           max_size: Items of a shard.

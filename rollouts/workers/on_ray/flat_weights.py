@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights as one buffer of bytes, which is a single tensor to send: packed and unpacked.
+"""Packs weights into one buffer of bytes, which is sent as a single tensor, and unpacks them.
 
 Imports torch only when a function needs it, and never Ray.
 """

@@ -102,7 +102,7 @@ struct Tia {
   U8 hmove_blank = 0;     // the first 8 pixels of this line are black
   U8 stars = 0;        // missile 0 moves by itself in every line
   U8 star_line = 0;    // 0..3: its moves repeat after four lines
-  U8 star_shape = 0;   // missile 0 in this line: 0 its own shape, 1 wide, 2 none
+  U8 star_shape = 0;   // 0: missile 0 has its own shape in this line, 1: wide, 2: none
   U8 dump = 0;
   U8 stale = 0x3f;        // bit of Object: its mask has to be made again
   U8 present = 0;         // bit of Object: its mask, unless stale, is not empty

@@ -67,14 +67,14 @@ struct Rules {
   Special special = Special::kNone;
   I32 first_score = 0;  // before the first frame
   I32 first_lives = 0;
-  Points score[6] = {};  // added up; ends at a weight of 0
+  Points score[6] = {};  // their sum is the score; a weight of 0 ends the list
   I32 wrap = 0;          // added to a reward below 0, after which the score began anew
   I32 least = -kMost;    // reward
   I32 most = kMost;
   bool keeps_score = false;  // the frame that ends the game does not change the score
   Lives lives = {};
   Test lives_when = {};  // with a test: lives stay unchanged where it fails
-  Test over[4] = {};     // ends at kNever
+  Test over[4] = {};     // a test with kNever ends the list
 };
 
 // State that is kept from frame to frame. Plain data.

@@ -56,7 +56,7 @@ inline ROLLOUTS_HD void MoveStar(Tia& tia) {
 
 inline ROLLOUTS_HD void EndLine(Tia& tia) {
   if (tia.stars) MoveStar(tia);
-  // states that hold only for one line end
+  // states that the end of one line clears
   for (I32 i = 0; i < 2; ++i) {
     if (!tia.skip_first[i]) continue;
     tia.skip_first[i] = 0;

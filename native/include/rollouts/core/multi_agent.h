@@ -18,8 +18,9 @@
 //       Reset, as StepAgent: what need not be computed for one agent after the other
 //   static constexpr int kPhases
 //   template <int kPhase> static void StepAgent(const WorldRef<Env>& world, int agent)
-//       one agent's part of a phase. Agents of a phase run in any order or at once: it writes what
-//       is its agent's alone, and reads of others what no agent writes in this phase
+//       one agent's part of a phase. Agents of a phase run in any order or at once, so it writes
+//       only its own agent's numbers, and of those of other agents it reads only numbers that no
+//       agent writes in this phase
 //   template <int kPhase, class Crew> static void StepTogether(const Crew& crew)   optional, with
 //       ResetTogether: work of the agents together, in front of each phase. It is run with the same
 //       values by all threads of a team; crew.ForEach(count, run) is a loop, with a barrier behind it,

@@ -122,7 +122,7 @@ class GradientSteps {
   std::vector<std::span<float>> of_sources_;      // gradients: in the first part's sums or in kept_
   std::vector<std::vector<float>> kept_;          // by source
   std::vector<double> squares_;                 // sums of their squares, before the limit
-  std::vector<std::uint8_t> are_finite_;        // by source: whether the last step's weights are
+  std::vector<std::uint8_t> are_finite_;        // by source: its weights, after the last step
   std::vector<StepRule> rules_;                 // settings of the present step
   std::vector<float> averaged_;                 // numbers that are averaged over the processes
   std::vector<std::vector<float>> of_params_;   // gradients of params that are not whole arrays

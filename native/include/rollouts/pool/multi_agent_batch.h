@@ -53,7 +53,7 @@ std::vector<float> TablesOf(const typename Env::Config& config) {
   return tables;
 }
 
-// Copies a whole world, which is the first in its memory.
+// Copies a whole world, with which its memory begins.
 template <typename Env>
 WorldArrays ReadWorldArrays(const WorldLayout<Env>& layout, const typename Env::Config& config,
                             std::uint8_t* memory) {

@@ -17,7 +17,7 @@ struct RowSource {
   struct Column {
     const std::uint8_t* data = nullptr;  // null: zeros
     std::int64_t stride = 0;             // bytes from one row to the next
-    bool whole_stack = false;            // stacked column: the value is all its frames
+    bool whole_stack = false;            // a value of a stacked column has all its frames
   };
   std::vector<Column> columns;
   std::int64_t row = 0;

@@ -38,7 +38,7 @@ class Canvas {
     std::int32_t last_y;
     std::int32_t length;      // in steps
     std::int32_t direction;   // the sign of x
-    bool steep;               // a step is a row, else a column
+    bool steep;               // a step goes to the next row; otherwise to the next column
     std::uint32_t slope;      // per step, in 2^-16 of a pixel
     double per_step;          // 1 / slope, where that is not 0
     Pixel end;                // the end that gets a pixel

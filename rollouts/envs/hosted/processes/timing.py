@@ -25,7 +25,8 @@ _BUCKETS_PER_LOG = 1.0 / math.log(_GROWTH)
 # waits cause a warning if they take this long altogether and this share of the steps
 _TOLD_WAIT_S = 0.5
 _TOLD_SHARE = 0.5
-# every step is timed where steps take this long, else the steps of one message in so many
+# Steps that take at least _ALWAYS_TIMED_S are all timed. Of shorter ones, only those of one message
+# in _TIMED_ONE_IN are.
 _ALWAYS_TIMED_S = 1e-4
 _TIMED_ONE_IN = 32
 

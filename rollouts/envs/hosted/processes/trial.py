@@ -59,7 +59,7 @@ class StepTrial:
     def num_processes(self, num_envs: int, num_cpus: int) -> int:
         """Processes that keep the CPUs busy with such steps.
 
-        Where steps wait, the number is doubled to be sure.
+        Where steps wait for anything but a CPU, the number is doubled to be sure.
         """
         waits = self.num_switches >= _SWITCHES_PER_STEP * self.num_steps
         share = self.waited_s / self.stepped_s if self.stepped_s > 0 else 0.0

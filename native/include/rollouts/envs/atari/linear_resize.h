@@ -13,7 +13,7 @@ namespace rollouts {
 
 class LinearResize {
  public:
-  enum class Weights : std::uint8_t { kLinear, kArea };  // as INTER_LINEAR, as INTER_AREA
+  enum class Weights : std::uint8_t { kLinear, kArea };  // as OpenCV's INTER_LINEAR and INTER_AREA
 
   // Rows are interleaved channels. All sizes are at least 1.
   LinearResize(std::int32_t src_height, std::int32_t src_width, std::int32_t dst_height,

@@ -37,7 +37,7 @@ inline ROLLOUTS_NOINLINE std::int32_t AddObject(Drawing& drawing, std::int32_t r
                                                 std::uint32_t type, std::uint32_t color) {
   return PlaceInRoom(drawing.grid, drawing.rooms, room, MakeCell(type, color), drawing.rng);
 }
-// Adds a door in a drawn wall and of a drawn colour; returns its cell.
+// Adds a door in a random wall and of a random colour; returns its cell.
 inline ROLLOUTS_NOINLINE Cell AddAnyDoor(Drawing& drawing, std::int32_t room, bool locked) {
   const std::int32_t wall = DrawWall(drawing.rooms, room, drawing.rng);
   return AddDoor(drawing.grid, drawing.rooms, room, wall, DrawColor(drawing.rng), locked);

@@ -9,7 +9,7 @@ namespace rollouts {
 
 struct MpeAdversary {
   struct Config {
-    std::int32_t N = 2;               // good agents, and landmarks; the adversary is one more
+    std::int32_t N = 2;               // good agents, and as many landmarks; plus one adversary
     bool continuous_actions = false;  // a Box of five pushes, not a Discrete of five moves
     std::int32_t num_agent_neighbors = 0;     // nearest other agents that an agent sees; 0: all of them
     std::int32_t num_landmark_neighbors = 0;  // nearest landmarks that it sees; 0: all of them

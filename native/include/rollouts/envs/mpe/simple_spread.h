@@ -9,11 +9,11 @@ namespace rollouts {
 
 struct MpeSpread {
   struct Config {
-    std::int32_t N = 3;                // agents, and landmarks
+    std::int32_t N = 3;                // number of agents, and of landmarks
     double local_ratio = 0.5;          // share of an agent's own reward; the rest is all agents'
     bool continuous_actions = false;   // a Box of five pushes, not a Discrete of five moves
     bool curriculum = false;           // rewards follow curriculum_stage
-    std::int32_t curriculum_stage = 0;  // with curriculum: 0 collisions cost nothing, 1 they do
+    std::int32_t curriculum_stage = 0;  // with curriculum: collisions are free at 0, not at 1
     bool terminate_on_success = false;  // an episode ends when every landmark is covered
     std::int32_t num_agent_neighbors = 0;  // nearest other agents that an agent sees; 0: all of them
     std::int32_t num_landmark_neighbors = 0;  // nearest landmarks that it sees; 0: all of them

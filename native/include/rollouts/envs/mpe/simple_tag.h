@@ -14,7 +14,7 @@ struct MpeTag {
     std::int32_t num_obstacles = 2;    // large landmarks in the way
     bool continuous_actions = false;   // a Box of five pushes, not a Discrete of five moves
     bool curriculum = false;           // the speed of the chased follows curriculum_stage
-    std::int32_t curriculum_stage = 0;  // with curriculum: 0 half of it, 1 three quarters, 2 all
+    std::int32_t curriculum_stage = 0;  // with curriculum: half the speed at 0, 3/4 at 1, all at 2
     bool terminate_on_success = false;  // an episode ends when all of the chased are caught at once
     std::int32_t num_agent_neighbors = 0;  // nearest other agents that an agent sees; 0: all of them
     std::int32_t num_landmark_neighbors = 0;  // nearest obstacles that it sees; 0: all of them

@@ -241,8 +241,9 @@ class NearestPoints {
     });
   }
 
-  // Lists points within a distance slightly above `reach`, in a loop in which threads differ in one
-  // store, and sorts them. False where there are too few or too many.
+  // Lists points within a distance slightly above `reach`, and sorts them. In the loop
+  // that lists them, threads of a warp diverge only at one store. False where there are too few or
+  // too many.
   ROLLOUTS_HD static bool FindListed(const Points& points, std::int32_t of, std::int32_t k,
                                      float& reach, std::int32_t* id) {
     const float limit = reach * kWider, most = limit * limit;

@@ -50,8 +50,8 @@ class PointCells {
   }
 
   // Calls `visit(first, last)` for ranges of points, until it returns false. The ranges contain all
-  // points whose x and y differ by less than `reach` from the given point's: cells are computed
-  // from rounded numbers, but rounding keeps their order.
+  // points whose x and y differ by less than `reach` from the given point's. Rounding loses none of
+  // them, because a larger number never becomes a smaller one.
   template <typename Visit>
   ROLLOUTS_HD void ForEachRange(float px, float py, float reach, Visit&& visit) const {
     const std::int32_t left = At(px - reach), behind = At(px + reach) + 1;

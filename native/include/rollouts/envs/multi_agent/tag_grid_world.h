@@ -9,7 +9,7 @@ namespace rollouts {
 
 struct TagGridWorld {
   struct Config {
-    std::int32_t num_taggers = 10;      // the runner is one more
+    std::int32_t num_taggers = 10;      // taggers; the runner is not counted
     std::int32_t grid_length = 10;      // cells are 0 to this, at either side
     double wall_hit_penalty = 0.1;      // taken from who runs into a wall
     double tag_reward_for_tagger = 10;  // for all taggers, when one is in the runner's cell

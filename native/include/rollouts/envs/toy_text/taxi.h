@@ -21,7 +21,7 @@ struct Taxi {
     std::int32_t passenger;    // waits at stop 0 to 3, or 4: in the taxi
     std::int32_t destination;  // stop 0 to 3
     std::int32_t fickle;       // 1: will change the destination on the first move
-    std::int32_t chance;       // the last step's: 0 had no say, 1 went as told, 2 slid
+    std::int32_t chance;       // in the last step: 0 had no say, 1 went as told, 2 slid
   };
   using Action = std::int32_t;  // 0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off
   using Obs = std::int64_t;     // ((row * 5 + col) * 5 + passenger) * 4 + destination
