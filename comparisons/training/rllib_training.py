@@ -3,7 +3,8 @@
 
 "rollouts" has our runner and our learner, "rollouts-torch" our runner and RLlib's learner, "rllib"
 RLlib's own runner and learner. All sample and learn in the algorithm's process, as in RLlib's
-default configuration.
+default configuration. Each training has a Ray of its own, unless the process has one: RLlib by
+itself joins a cluster that it finds on the machine or in RAY_ADDRESS, whoever's it is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import ray
 from ray.rllib.algorithms.dqn import DQNConfig
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.algorithms.sac import SACConfig
@@ -26,6 +26,7 @@ from rollouts.integrations.rllib import (
 
 from comparisons.training.result import TrainingResult
 from comparisons.training.whole_trainings import Trainer, TrainingTask
+from rollouts.workers.on_ray import shared_ray
 
 
 def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Trainer:
@@ -35,25 +36,30 @@ def _trainer(make_config: Any, learner_class: Any = None, **runners: Any) -> Tra
         if learner_class:
             config.learners(learner_class=learner_class)
         config.debugging(seed=task.seed, log_level="ERROR")
-        is_ours = not ray.is_initialized()
-        algorithm = config.build_algo()
-        env_steps, mean = 0, math.nan
-        curve: list[tuple[int, float]] = []
+        session = shared_ray.enter("local", num_cpus=1.0, timeout_s=10.0)
         try:
-            started = time.perf_counter()
-            while env_steps < task.total_steps:
-                result = algorithm.train()
-                env_steps = int(result["num_env_steps_sampled_lifetime"])
-                mean = _mean_return(result, mean)
-                curve.append((env_steps, mean))
-            seconds = time.perf_counter() - started
+            return _train(config.build_algo(), task.total_steps)
         finally:
-            algorithm.stop()
-            if is_ours:
-                ray.shutdown()
-        return TrainingResult(seconds, env_steps, mean, tuple(curve))
+            session.leave()
 
     return train
+
+
+def _train(algorithm: Any, total_steps: int) -> TrainingResult:
+    """Trains an algorithm until it has made the steps, and stops it."""
+    env_steps, mean = 0, math.nan
+    curve: list[tuple[int, float]] = []
+    try:
+        started = time.perf_counter()
+        while env_steps < total_steps:
+            result = algorithm.train()
+            env_steps = int(result["num_env_steps_sampled_lifetime"])
+            mean = _mean_return(result, mean)
+            curve.append((env_steps, mean))
+        seconds = time.perf_counter() - started
+    finally:
+        algorithm.stop()
+    return TrainingResult(seconds, env_steps, mean, tuple(curve))
 
 
 def _mean_return(result: Mapping[str, Any], before: float) -> float:

@@ -132,6 +132,24 @@ def test_the_mean_return_of_rllib_is_that_of_the_last_episodes_that_ended() -> N
     assert mean == -3.0
 
 
+def test_a_training_of_rllib_has_a_ray_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray: Any = pytest.importorskip("ray")
+    ppo: Any = pytest.importorskip("ray.rllib.algorithms.ppo")
+    # a cluster of others, which RLlib would join
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    addresses = []
+
+    def init(address: str | None = None, **settings: Any) -> None:
+        addresses.append(address)
+        raise ConnectionError("a Ray takes long to start")
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ppo.PPOConfig, "build_algo", lambda config: ray.init())
+    with pytest.raises(ConnectionError):
+        whole_trainings.measure_training("rllib", TASK, peers=["rllib"], repeats=1)
+    assert addresses == ["local"]
+
+
 def test_the_script_of_cleanrl_for_discrete_actions_takes_no_others() -> None:
     task = TrainingTask(algorithm="ppo", id="Pendulum-v1", num_envs=1, total_steps=128)
     with pytest.raises(SpecError, match="is ppo-continuous, not ppo: pass --algorithm"):
