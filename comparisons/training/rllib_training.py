@@ -3,8 +3,8 @@
 
 "rollouts" has our runner and our learner, "rollouts-torch" our runner and RLlib's learner, "rllib"
 RLlib's own runner and learner. All sample and learn in the algorithm's process, as in RLlib's
-default configuration. Each training has a Ray of its own, unless the process has one: RLlib by
-itself joins a cluster that it finds on the machine or in RAY_ADDRESS, whoever's it is.
+default configuration. Each training has a Ray of its own, unless the process has one: RLlib would
+join any cluster that it finds on the machine or in RAY_ADDRESS.
 """
 
 from __future__ import annotations
