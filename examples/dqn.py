@@ -182,7 +182,7 @@ class Learner(Checkpointed):
 
 
 class Values(nn.Module):
-    """A module of a network's values without the maximum."""
+    """Gives a network's values of all actions, not only the largest of them."""
 
     def __init__(self, network: QNetwork) -> None:
         super().__init__()

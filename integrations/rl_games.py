@@ -17,9 +17,10 @@ Traps handled.
     rows.
   * With `value_bootstrap` rl_games adds gamma * V(observation before the step) where `time_outs` is
     true: where the episode was truncated and did not terminate in the same step.
-  * Its observer averages `scores` where `dones`, or, if infos have `lives`, where those are 0. With
-    episodic_life or life_loss_info in a game with lives, scores go on over lives and `lives` is
-    given. Elsewhere it is left out, since games without lives would count as over in each step.
+  * Its observer averages `scores` of environments that are done or, where infos have `lives`, that
+    have no lives left. With episodic_life or life_loss_info in a game with lives, scores go on over
+    lives and `lives` is given. Elsewhere it is left out, since games without lives would count as
+    over in each step.
   * Scores are unclipped.
   * Players restore running statistics of normalize_observation and do not change them. A player
     with `use_vecenv` needs

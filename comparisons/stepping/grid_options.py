@@ -27,7 +27,7 @@ _ENVIRONMENT = ("agent_view_size", "highlight", "max_steps")
 
 
 def gymnasium_grid_options(given: Mapping[str, OptionValue]) -> dict[str, Any]:
-    """Arguments of `gymnasium.make`, and the wrapper with its own, if there is one.
+    """Translates options into arguments of `gymnasium.make` and, where needed, of a wrapper.
 
     Raises:
       SpecError: An option that minigrid lacks under that name for some ids.

@@ -71,7 +71,7 @@ class EvaluationLog:
     """The evaluations of a run, in a CSV file to which each is written at once."""
 
     def __init__(self, directory: Path, *, until: int = 0) -> None:
-        """Goes on with the evaluations in the directory that were before env-step `until`."""
+        """Continues the directory's file after its evaluations up to env-step `until`."""
         self.path = directory / FILE_NAME
         # a process that was killed may have logged more than its last checkpoint knows
         known = read_evaluations(directory) if until and self.path.is_file() else []

@@ -16,7 +16,7 @@ from .vector_env import RolloutsVectorEnv, Step, dicts
 
 Array = npt.NDArray[Any]
 
-# most bytes of a part's observations: those of a whole collect may exceed the memory
+# most bytes of observations in a part of a collect, since those of all may exceed the memory
 _MAX_BYTES = 1 << 24
 
 

@@ -284,7 +284,7 @@ def _go_to(env: Any, state: LogRecord, groups: Mapping[str, Any]) -> dict[str, A
     env.set_state(None, [part.tobytes() for part in np.split(state.arrays["states"], ends)])
     if f"obs.{next(iter(groups))}" in state.arrays:
         return {name: state.arrays[f"obs.{name}"] for name in groups}
-    # a mask without marks shows all environments unchanged
+    # a reset of no environment returns the present observations of all
     obs, _ = env.reset(options={"reset_mask": np.zeros(env.num_envs, np.bool_)})
     return dict(obs) if isinstance(obs, Mapping) else {next(iter(groups)): obs}
 

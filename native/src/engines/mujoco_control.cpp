@@ -98,7 +98,7 @@ void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
   Guarded([&] {
     if (!first_half_is_there) api.step1(model, data);
     if (controls) std::copy_n(controls, native_->num_controls, native_->controls);
-    // the first half of a step was done at the end of the last one; Runge-Kutta's has no such half
+    // the last step ended with the first half of this one, unless Runge-Kutta makes whole steps
     std::int32_t whole = substeps;
     if (Release().model.integrator.In(model) != kRungeKutta) {
       api.step2(model, data);

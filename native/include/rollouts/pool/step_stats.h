@@ -181,7 +181,7 @@ class StepStats {
     bool Next() {
       if (always_) return true;
       if (skip_-- > 0) return false;
-      // at random, so that of environments sent in turns each is sampled
+      // a random number: a fixed one could meet the same environment each time
       random_ = random_ * 1664525u + 1013904223u;
       skip_ = static_cast<std::int32_t>((random_ >> 16) % (2 * kSampleEvery - 1));
       return true;

@@ -35,9 +35,9 @@ class SumTree {
   }
   // After Flush.
   double total() const { return levels_.empty() ? 0 : Sum(levels_.back().nodes[0]); }
-  // Needs a Flush before. Replaces each target, in [0, total), by its index, the first at which the
-  // running sum passes the target, and by the rest of the target at that index. Needs total > 0.
-  // Never returns an index of weight zero.
+  // Finds, for each target in [0, total), the first index at which the running sum passes the target.
+  // What is left of the target at that index replaces it. Needs a Flush before, and total > 0. Never
+  // returns an index of weight zero.
   void Find(std::span<double> targets, std::span<std::int64_t> indices) const;
   void Clear();
 

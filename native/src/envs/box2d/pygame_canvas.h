@@ -34,7 +34,7 @@ class Canvas {
   };
   // A smooth line: except at its ends, each of its points is shared by two adjacent pixels.
   struct Line {
-    std::int32_t x, y;        // the upper end, where it begins
+    std::int32_t x, y;        // its upper end, from which it is drawn
     std::int32_t last_y;
     std::int32_t length;      // in steps
     std::int32_t direction;   // the sign of x
