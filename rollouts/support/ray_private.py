@@ -124,6 +124,35 @@ def loopback_only() -> Iterator[dict[str, str]]:
         constants.ENABLE_RAY_CLUSTER = was_enabled  # type: ignore[attr-defined]
 
 
+def is_slow_start(error: BaseException) -> bool:
+    """Tells if `ray.init` raised this because its processes were not there within its 30 s."""
+    return "timed out during startup" in str(error)
+
+
+@contextlib.contextmanager
+def nothing_left_of_a_failed_start() -> Iterator[None]:
+    """Kills the processes of a Ray whose start in the block fails, which Ray leaves running."""
+    worker, node = (sys.modules[f"ray._private.{name}"] for name in ("worker", "node"))
+    start = node.Node.start_ray_processes
+    begun: list[Any] = []
+
+    def remember(this: Any) -> None:
+        begun.append(this)
+        start(this)
+
+    node.Node.start_ray_processes = remember
+    try:
+        yield
+    except BaseException:
+        # a Ray that was there before the error is ended by `ray.shutdown`
+        if worker._global_node is None:
+            for each in begun:
+                each.kill_all_processes(check_alive=False, wait=True)
+        raise
+    finally:
+        node.Node.start_ray_processes = start
+
+
 @contextlib.contextmanager
 def without_monitors() -> Iterator[None]:
     """Keeps a Ray that is started inside from starting two processes that it does not need.

@@ -143,6 +143,8 @@ def test_a_training_of_rllib_has_a_ray_of_its_own(monkeypatch: pytest.MonkeyPatc
         addresses.append(address)
         raise ConnectionError("a Ray takes long to start")
 
+    # other tests of this process may have left theirs
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ppo.PPOConfig, "build_algo", lambda config: ray.init())
     with pytest.raises(ConnectionError):

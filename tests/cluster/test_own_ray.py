@@ -224,6 +224,38 @@ def inspect(c):
 run(1)
 """
 
+LATE_PROCESSES = """
+import psutil, ray
+from ray._private import services
+from rollouts.errors import WorkerError
+
+get_node, late = services.get_node, []
+
+def late_on_a_busy_machine(*args):
+    if len(late) < num_late:
+        late.append(len(raylets()))
+        raise Exception("The current node timed out during startup.")
+    return get_node(*args)
+
+def raylets():
+    return [p for p in psutil.Process().children() if p.is_running() and p.name() == "raylet"]
+
+def inspect(c):
+    # those that were late are gone
+    print(late, len(raylets()))
+
+services.get_node = late_on_a_busy_machine
+num_late = 2
+run(1)
+late.clear()
+num_late = 3
+try:
+    run(1)
+except WorkerError as error:
+    assert "busy" in str(error) and late == [1, 1, 1], (error, late)
+    print(len(raylets()), ray.is_initialized())
+"""
+
 NO_SIGTERM = """
 import signal
 import ray
@@ -262,6 +294,11 @@ def test_no_workers_need_no_ray(tmp_path: Path) -> None:
 def test_starts_ray_with_the_cpus_it_needs_on_loopback_and_no_monitors(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     run_script(OWN_RAY, tmp_path)
+
+
+def test_ray_is_started_again_where_its_processes_are_late(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert run_script(LATE_PROCESSES, tmp_path).splitlines() == ["[1, 1] 1", "0 False"]
 
 
 def test_joins_a_running_cluster(tmp_path: Path) -> None:

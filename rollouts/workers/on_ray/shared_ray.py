@@ -15,14 +15,22 @@ from typing import Any
 
 import ray as _typed_ray
 
-from rollouts.errors import SpecError
-from rollouts.support.ray_private import loopback_only, without_monitors
+from rollouts.errors import SpecError, WorkerError
+from rollouts.support.ray_private import (
+    is_slow_start,
+    loopback_only,
+    nothing_left_of_a_failed_start,
+    without_monitors,
+)
 from rollouts.workers.on_ray.ray_address import check_address
 
 _log = logging.getLogger(__name__)
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
+
+# Ray waits 30 s for its own processes, which on a busy machine may take longer
+_MOST_STARTS = 3
 
 # guards `_newest`, and the counts of each SharedRay
 _lock = threading.Lock()
@@ -74,6 +82,7 @@ def enter(address: str | None, num_cpus: float, timeout_s: float) -> SharedRay:
       What to `leave`.
     Raises:
       SpecError: There is no cluster at the address.
+      WorkerError: The machine is so busy that Ray does not start.
     """
     global _newest
     address = address or os.environ.get("RAY_ADDRESS", "local")
@@ -109,11 +118,34 @@ def _join_ray(address: str, timeout_s: float) -> None:
 
 
 def _start_ray(num_cpus: int) -> None:
-    """Starts a Ray of our own: no dashboard, no usage reports, nothing beyond loopback."""
+    """Starts a Ray of our own; again, where its processes were not there in time.
+
+    Raises:
+      WorkerError: They were late each time.
+    """
+    for number in range(1, _MOST_STARTS + 1):
+        try:
+            _start_ray_once(num_cpus)
+            return
+        except Exception as error:
+            if not is_slow_start(error):
+                raise
+            if number == _MOST_STARTS:
+                raise WorkerError(
+                    "Ray did not start: its processes took longer than its limit of 30 s, "
+                    f"{number} times. Is the machine busy? Try again, or start Ray with `ray start "
+                    "--head` and pass ray_address='auto'"
+                ) from error
+            _log.warning("Ray's processes took longer than its limit of 30 s: starting it again")
+
+
+def _start_ray_once(num_cpus: int) -> None:
+    """Starts a Ray without a dashboard, usage reports, or ports beyond loopback."""
     quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
     with (
         loopback_only() as loopback,
         without_monitors(),
+        nothing_left_of_a_failed_start(),
         _environment(quiet | loopback),
         _own_sigterm(),
     ):

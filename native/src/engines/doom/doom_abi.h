@@ -56,7 +56,7 @@ struct DoomFacts {
   bool depth = false;
   bool labels = false;
   bool automap = false;
-  std::int32_t audio_samples = 0;  // of each of two channels, in one view
+  std::int32_t audio_samples = 0;  // samples in a view, for each of two channels
   // those with amounts first, as in vizdoom's Gymnasium environments
   std::vector<DoomButton> delta_buttons;
   std::vector<DoomButton> binary_buttons;
