@@ -133,7 +133,10 @@ def is_slow_start(error: BaseException) -> bool:
 def nothing_left_of_a_failed_start() -> Iterator[None]:
     """Kills the processes of a Ray whose start in the block fails, which Ray leaves running."""
     worker, node = (sys.modules[f"ray._private.{name}"] for name in ("worker", "node"))
-    start = node.Node.start_ray_processes
+    start = getattr(node.Node, "start_ray_processes", None)
+    if start is None:  # a Ray that starts them in another way
+        yield
+        return
     begun: list[Any] = []
 
     def remember(this: Any) -> None:
