@@ -118,7 +118,7 @@ class _Ours:
     def pause(self) -> None:
         """Waits until all workers have finished their requests, and no more fragments come."""
         while not self._is_full():
-            time.sleep(0.01)
+            time.sleep(0.01)  # the coordinator has no call that waits for this
 
     def _is_full(self) -> bool:
         stats = self.coordinator.stats()

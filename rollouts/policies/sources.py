@@ -96,6 +96,7 @@ class Sources:
         """
         if not (self._are_views and self._is_as_seen()):
             self._look()
+            self._view()
         return self._views
 
     def tensors(self) -> dict[str, Tensor]:
@@ -104,6 +105,7 @@ class Sources:
         Raises:
           SpecError: As `arrays`.
         """
+        self._check_kinds()
         if not (self._addresses and self._is_as_seen()):
             self._look()
         return self._tensors
@@ -134,17 +136,11 @@ class Sources:
             )
 
     def _look(self) -> None:
+        """Finds the tensors; views of earlier ones are no longer valid."""
         self._check_kinds()
-        self._tensors = tensors = tensors_of(self.module)
-        self._views = {
-            # ascontiguousarray turns a single number into a row, which reshape undoes
-            name: np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(tensor.shape)
-            for name, tensor in tensors.items()
-        }
-        self._addresses = [(tensor, tensor.data_ptr()) for tensor in tensors.values()]
-        self._are_views = all(
-            tensor.data_ptr() == self._views[name].ctypes.data for name, tensor in tensors.items()
-        )
+        self._are_views = False
+        self._tensors = tensors_of(self.module)
+        self._addresses = [(tensor, tensor.data_ptr()) for tensor in self._tensors.values()]
         self._hooks = [hooks for layer in self.module.modules() for hooks in _hooks(layer)]
         self._places = [
             (place, key, place[key])
@@ -152,6 +148,18 @@ class Sources:
             for place in (layer._parameters, layer._buffers, layer._modules)
             for key in place
         ]
+
+    def _view(self) -> None:
+        """Makes the arrays of the tensors that were found."""
+        self._views = {
+            # ascontiguousarray turns a single number into a row, which reshape undoes
+            name: np.ascontiguousarray(tensor.detach().cpu().numpy()).reshape(tensor.shape)
+            for name, tensor in self._tensors.items()
+        }
+        self._are_views = all(
+            tensor.data_ptr() == self._views[name].ctypes.data
+            for name, tensor in self._tensors.items()
+        )
 
     def copy(self) -> dict[str, Array]:
         """Returns a copy of the state_dict."""

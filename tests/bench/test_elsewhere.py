@@ -109,7 +109,7 @@ def test_what_cannot_be_made_leaves_nothing_behind(script: Path) -> None:
         Child("fake", HERE, str(script), {"fails": True})
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="of Linux alone")
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone ends a child with its parent")
 def test_it_ends_with_the_process_that_started_it(script: Path) -> None:
     code = (
         "import os, signal, sys; from pathlib import Path\n"

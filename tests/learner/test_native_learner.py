@@ -328,6 +328,10 @@ def half(module: Any) -> None:
     module.critic.half()
 
 
+def bfloat16(module: Any) -> None:
+    module.critic.bfloat16()  # numpy has no such type
+
+
 def turn(module: Any) -> None:
     weight = module.actor_layers[2].weight
     weight.data = weight.data.clone().T
@@ -349,7 +353,7 @@ def share(module: Any) -> None:
     module.critic_layers = module.actor_layers
 
 
-@pytest.mark.parametrize("change", [double, half, turn, grow, replace, rebind, share])
+@pytest.mark.parametrize("change", [double, half, bfloat16, turn, grow, replace, rebind, share])
 def test_a_module_that_has_changed_is_refused(change: Any) -> None:
     module, rows, learner, _ = small()
     update(learner, rows)
