@@ -36,7 +36,6 @@ from rollouts.workers.worker import build_collector
 from rollouts.workers.worker_config import MakePolicy, WorkerConfig
 
 ENV_ID = "CartPole-v1"
-NUM_ENVS = 1
 ROLLOUT_LENGTH = 4
 _CREDITS = 2
 _START_S = 600.0
@@ -52,6 +51,7 @@ class PacedTask:
     Attributes:
       num_workers: Ray actors; they reserve no CPUs.
       num_coordinators: See `RolloutCoordinator`.
+      num_envs: Environments of each worker, for larger fragments.
       fragment_s: Median seconds of a fragment; they are drawn from a log-normal distribution.
       spread: Standard deviation of the logarithm.
       learner_load: Seconds of an update, as a share of the time in which all workers make its
@@ -62,6 +62,7 @@ class PacedTask:
 
     num_workers: int
     num_coordinators: int = 1
+    num_envs: int = 1
     fragment_s: float = 0.1
     fragments_each: float = 0.5
     spread: float = 0.2
@@ -151,7 +152,7 @@ def run(tasks: Sequence[PacedTask], *, repeats: int) -> list[list[PacedTurn]]:
         ENV_ID,
         make_random_policy,
         num_workers=task.num_workers,
-        num_envs_per_worker=NUM_ENVS,
+        num_envs_per_worker=task.num_envs,
         rollout_length=ROLLOUT_LENGTH,
         num_coordinators=task.num_coordinators,
         placement=Placement(num_cpus=0),
@@ -170,8 +171,8 @@ def run(tasks: Sequence[PacedTask], *, repeats: int) -> list[list[PacedTurn]]:
 class PacedCollector:
     """The usual collector, with a drawn duration for each fragment.
 
-    `extras` of its rollouts have "clock" (T, B, 2) float64: start and end of the fragment, in
-    seconds of this machine's monotonic clock.
+    `extras` of its rollouts have "clock" (T, B, 2) float64. Its first cell contains the start and
+    the end of the fragment, in seconds of this machine's monotonic clock; the others are 0.
     """
 
     def __init__(
@@ -190,8 +191,9 @@ class PacedCollector:
         batch: RolloutBatch = self._collect()
         wanted_s = self._fragment_s * float(np.exp(self._spread * self._random.standard_normal()))
         time.sleep(max(0.0, began + wanted_s - time.monotonic()))
-        clock = np.broadcast_to([began, time.monotonic()], (*batch.reward.shape, 2))
-        return dataclasses.replace(batch, extras={**batch.extras, "clock": clock.copy()})
+        clock = np.zeros((*batch.reward.shape, 2))
+        clock[0, 0] = began, time.monotonic()
+        return dataclasses.replace(batch, extras={**batch.extras, "clock": clock})
 
 
 @dataclass(slots=True)

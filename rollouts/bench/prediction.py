@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts.bench.paced_run import NUM_ENVS, ROLLOUT_LENGTH, Levels, PacedTask, PacedTurn
+from rollouts.bench.paced_run import ROLLOUT_LENGTH, Levels, PacedTask, PacedTurn
 from rollouts.simulation import JobModel, LearnerModel, NodeModel, WorkerModel, simulate
 
 NAMES = {
@@ -36,7 +36,7 @@ def job_of(task: PacedTask, turn: PacedTurn, *, learn_s: float | None = None) ->
     return JobModel(
         workers=WorkerModel(
             num_workers=task.num_workers,
-            num_envs=NUM_ENVS,
+            num_envs=task.num_envs,
             rollout_length=ROLLOUT_LENGTH,
             fragment_s=turn.collect_s,
             call_s=turn.call_s,
@@ -49,7 +49,7 @@ def job_of(task: PacedTask, turn: PacedTurn, *, learn_s: float | None = None) ->
         queue=task.queue,
         learners=LearnerModel(
             fragments_per_update=per_update,
-            steps_per_s=per_update * ROLLOUT_LENGTH * NUM_ENVS / max(seconds, 1e-9),
+            steps_per_s=per_update * ROLLOUT_LENGTH * task.num_envs / max(seconds, 1e-9),
             weight_bytes=0,
         ),
     )
@@ -119,8 +119,9 @@ def to_text(row: PredictedJob) -> str:
     call_ms = 1e3 * statistics.median(turn.call_s for turn in row.turns)
     lines = [
         f"{task.num_workers} workers, {task.num_coordinators} coordinators, fragments of "
-        f"{1e3 * task.fragment_s:g} ms, {task.fragments_per_update} an update, learner at "
-        f"{task.learner_load:g} of the workers' time, {len(row.turns)} turns of {task.seconds:g} s",
+        f"{1e3 * task.fragment_s:g} ms and {row.turns[0].nbytes} bytes, "
+        f"{task.fragments_per_update} an update, learner at {task.learner_load:g} of the workers' "
+        f"time, {len(row.turns)} turns of {task.seconds:g} s",
         f"{'':16}{'measured':>12}{'predicted':>12}{'ratio':>8}{'from the first':>16}{'ratio':>8}",
     ]
     for name, label in NAMES.items():
@@ -135,6 +136,25 @@ def to_text(row: PredictedJob) -> str:
         f"between two calls {call_ms:.2f} ms, {per_call:.1f} fragments a call, load average "
         f"{load:.1f}"
     )
+    return "\n".join(lines)
+
+
+def to_table(rows: Sequence[PredictedJob]) -> str:
+    """Returns a line for each job: medians of what was predicted and measured."""
+    columns = ("fragments/s", "MB/s", "driver load", "queue depth", "mean lag")
+    titles = "".join(f"{name:>16}" for name in columns)
+    lines = [f"predicted / measured\n{'workers':>7}{'bytes':>9}{'learner':>9}{titles}"]
+    for row in rows:
+        nbytes = row.turns[0].nbytes
+        pairs = {
+            name: (row.median(name, "predicted"), row.median(name, "measured")) for name in NAMES
+        }
+        sent = tuple(nbytes * rate / 1e6 for rate in pairs["fragments_per_s"])
+        cells = [pairs["fragments_per_s"], sent, *list(pairs.values())[1:]]
+        lines.append(
+            f"{row.task.num_workers:7}{nbytes:9}{row.task.learner_load:9g}"
+            + "".join(f"{one:>16}" for one in (f"{a:.3g} / {b:.3g}" for a, b in cells))
+        )
     return "\n".join(lines)
 
 

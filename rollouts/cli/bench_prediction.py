@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ def add_arguments(
         "default: 2 4 8 16")  # fmt: skip
     add("--num-coordinators", type=positive_int, default=1, metavar="C",
         help="processes that lead the workers; default: 1")  # fmt: skip
+    add("--num-envs", nargs="+", type=positive_int, default=[1], metavar="B",
+        help="CartPoles of each worker, for larger fragments; several ok; default: 1")  # fmt: skip
     add("--fragment-s", type=positive_float, default=0.1, metavar="S",
         help="median seconds of a fragment, most of it slept; default: 0.1")  # fmt: skip
     add("--fragments-each", type=positive_float, default=0.5, metavar="F",
@@ -48,11 +51,13 @@ def measure(args: argparse.Namespace) -> None:
         from rollouts.bench import paced_run, prediction
 
     rows: list[PredictedJob] = []
-    for num_workers in dict.fromkeys(args.num_workers):
+    sizes = itertools.product(dict.fromkeys(args.num_envs), dict.fromkeys(args.num_workers))
+    for num_envs, num_workers in sizes:
         tasks = [
             paced_run.PacedTask(
                 num_workers=num_workers,
                 num_coordinators=args.num_coordinators,
+                num_envs=num_envs,
                 fragment_s=args.fragment_s,
                 fragments_each=args.fragments_each,
                 learner_load=learner_load,
@@ -61,8 +66,11 @@ def measure(args: argparse.Namespace) -> None:
             for learner_load in dict.fromkeys(args.learner_load)
         ]
         for task, turns in zip(tasks, paced_run.run(tasks, repeats=args.repeats), strict=True):
-            rows.append(prediction.compare(task, turns, rows[0].turns if rows else None))
+            first = next((one.turns for one in rows if one.task.num_envs == num_envs), None)
+            rows.append(prediction.compare(task, turns, first))
             if not args.json:
                 print(prediction.to_text(rows[-1]), flush=True)
     if args.json:
         print(json.dumps([prediction.as_dict(row) for row in rows]))
+    elif len(rows) > 1:
+        print(prediction.to_table(rows))

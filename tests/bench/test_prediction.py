@@ -20,7 +20,7 @@ from rollouts.bench.paced_run import (
     call_seconds,
     driver_of_turn,
 )
-from rollouts.bench.prediction import as_dict, compare, job_of, predict, to_text
+from rollouts.bench.prediction import as_dict, compare, job_of, predict, to_table, to_text
 from rollouts.bench.stage_clock import TurnTimes
 from rollouts.simulation import DriverModel
 
@@ -89,7 +89,7 @@ def test_rows_have_medians_and_ratios_of_their_turns() -> None:
     assert math.isnan(row.ratio("queue_depth"))
     assert row.from_first == row.predicted
     text = to_text(row)
-    about = "8 workers, 1 coordinators, fragments of 100 ms, 4 an update, learner at 0.5 of the"
+    about = "8 workers, 1 coordinators, fragments of 100 ms and 100 bytes, 4 an update, "
     assert text.startswith(about)
     assert text.endswith("load average 3.0")
     assert as_dict(row)["turns"][0]["collect_s"] == pytest.approx(0.1)
@@ -157,6 +157,21 @@ def test_an_update_of_many_small_fragments_is_predicted_with_shared_calls() -> N
     # 64 for a version and 8 calls in flight: 8 share one, for 1.7 ms of the driver, which would
     # take 1 000 in a second one by one; 4 workers make 2 000
     assert levels.fragments_per_s == pytest.approx(2000.0, rel=0.05)
+
+
+def test_a_table_has_a_line_for_each_number_of_workers_and_size_of_fragment() -> None:
+    rows = []
+    for num_envs, nbytes in ((1, 100), (1000, 100_000)):
+        task = PacedTask(num_workers=8, num_envs=num_envs)
+        rows.append(compare(task, [turn_of(task, nbytes=nbytes)] * 3))
+    lines = [line.split() for line in to_table(rows).splitlines()[2:]]
+    for line, nbytes in zip(lines, (100, 100_000), strict=True):
+        assert line[:3] == ["8", str(nbytes), "0.5"]
+        per_s, measured = float(line[3]), float(line[5])
+        # the environments of a fragment change its bytes, and neither its time nor the learner's
+        assert (per_s, measured) == (pytest.approx(80.0, rel=0.05), 70.0)
+        assert float(line[6]) == pytest.approx(per_s * nbytes / 1e6, rel=0.01)
+        assert float(line[8]) == pytest.approx(measured * nbytes / 1e6)
 
 
 def test_the_costs_of_a_turn_are_those_of_a_fragment() -> None:
