@@ -46,9 +46,8 @@ class CpuPool:
         self,
         policies: Sequence[NativePolicy],
         arrays: Sequence[dict[str, Array]],
-        keep_final_obs: bool,
+        rules: dict[str, Any],
         poll: Callable[[], None] | None,
-        returns: tuple[float, float, int] | None,
         normalize: dict[str, Any] | None,
     ) -> list[Array] | None: ...
     def recv(self, timeout_s: float | None) -> tuple[Array, ...]: ...

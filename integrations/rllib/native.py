@@ -121,7 +121,7 @@ class NativeActor:
         if self._state_like is not None:
             arrays |= memory.arrays(steps, sum(leaf.numel() for leaf in self._initial()))
         try:
-            ended = env.collect(self._policy, arrays, keep_final_obs=True)
+            ended = env.collect(self._policy, arrays, rules={"keep_final_obs": True})
         except SpecError as error:
             return error
         assert ended is not None

@@ -145,7 +145,7 @@ class NativeVecEnv(BaseVecEnv):
     ) -> Array | None:
         """Steps with a policy as `rollouts.VectorEnv.collect` does; `step` goes on from there."""
         final_obs = self.pool.collect(
-            policy, arrays, keep_final_obs=keep_final_obs, normalize=normalize
+            policy, arrays, rules={"keep_final_obs": keep_final_obs}, normalize=normalize
         )
         last_obs = arrays["obs"][-1]
         if normalize is not None:
@@ -269,7 +269,20 @@ def open_pool(
     Raises:
       SpecError: see `NativeVecEnv`.
     """
-    if isinstance(env, VectorEnv):
+    if isinstance(env, (str, Sequence)) or not hasattr(env, "engine"):
+        for name in ("autoreset_mode", "batch_size"):
+            if name in options:
+                raise SpecError(
+                    f"{name}={options[name]!r}: a VecEnv is synchronous and resets in the same "
+                    f"step, leave {name} out"
+                )
+        ids: Any = env
+        pool: VectorEnv = on_host(make_vec(ids, num_envs, autoreset_mode="same_step", **options))
+    else:
+        if hasattr(env, "groups"):
+            raise SpecError(
+                f"{env!r} has several agents: give RolloutsVecEnv its as_single_agent()"
+            )
         if num_envs is not None or options:
             given = [*(["num_envs"] if num_envs is not None else []), *options]
             raise SpecError(f"{given} were given besides {env!r}: give them to rollouts.make_vec")
@@ -280,14 +293,6 @@ def open_pool(
                 "make them"
             )
         pool = env
-    else:
-        for name in ("autoreset_mode", "batch_size"):
-            if name in options:
-                raise SpecError(
-                    f"{name}={options[name]!r}: a VecEnv is synchronous and resets in the same "
-                    f"step, leave {name} out"
-                )
-        pool = on_host(make_vec(env, num_envs, autoreset_mode="same_step", **options))
     if pool.autoreset_mode is not AutoresetMode.SAME_STEP:
         raise SpecError(
             f"{pool!r} has autoreset_mode {pool.autoreset_mode.name}, expected SAME_STEP: a VecEnv "

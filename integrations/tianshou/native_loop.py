@@ -77,7 +77,7 @@ class NativeLoop:
         arrays = rollout_arrays(pool, num_steps, inputs)
         obs = arrays["obs"]
         obs[0] = self.obs
-        final_obs = pool.collect(self._actor.policy, arrays, keep_final_obs=True)
+        final_obs = pool.collect(self._actor.policy, arrays, rules={"keep_final_obs": True})
         self.obs = obs[-1].copy()
         following = obs[1:].copy()
         ended = arrays["terminated"] | arrays["truncated"]

@@ -78,7 +78,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         made |= {"max_episode_steps": max_episode_steps, **env_options}
         self.__dict__["_pool"] = open_pool(envs, made)
         pool = self.pool
-        if isinstance(pool, rollouts.MultiAgentVectorEnv):
+        if hasattr(pool, "groups"):
             if isinstance(envs, (str, Sequence)):
                 pool.close()
             raise SpecError(
@@ -248,7 +248,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
         After an error the environments are somewhere in the rollout, and need a reset.
         """
         self._started = False
-        final_obs: Array = self.pool.collect(policy, arrays, keep_final_obs=True)
+        final_obs: Array = self.pool.collect(policy, arrays, rules={"keep_final_obs": True})
         obs = arrays["obs"]
         self._obs, self._started = obs[-1], True
         return final_obs.reshape(-1).view(obs.dtype).reshape(-1, *obs.shape[2:])

@@ -5,25 +5,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Generic, Protocol, get_args, overload
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
-from rollouts.collecting.asked import Asked
+from rollouts.checks import flag, one_of, whole_number
 from rollouts.collecting.batched_env import cell_of, check_env, device_pool, is_async
 from rollouts.collecting.deadline import Deadline, Receives
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.engine import Engine, check_engine
 from rollouts.collecting.on_host import OnHost
 from rollouts.collecting.rows import ALONE, by_group
 from rollouts.envs.agent_groups import MultiAgentBatch
+from rollouts.envs.kernel.kernel_source import PolicyDtype
+from rollouts.errors import SpecError
 from rollouts.features import asked_of, check
+from rollouts.machine.torch_threads import check_threads
 from rollouts.returns import Gae, Nstep
 from rollouts.run_log.record_options import RunLog
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    from rollouts.collecting.on_device import OnDevice
-    from rollouts.envs.kernel.kernel_source import PolicyDtype
     from rollouts.policy import Policy
 
     # the type of the environments' batches, which decides the type of rollouts
@@ -32,6 +34,49 @@ else:
     from typing import TypeVar
 
     B = TypeVar("B")
+
+
+# metadata of the fields of `Asked` that the pool's native loop carries out
+_RULE = {"is_rule": True}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The keywords of a `Collector`, which explains them; each value is checked alone."""
+
+    rollout_length: int
+    keep_final_obs: bool = field(default=False, metadata=_RULE)
+    num_torch_threads: int | None = None
+    engine: Engine = "auto"
+    prefetch: int = 0
+    outputs: Sequence[str] = ()
+    returns: Gae | Nstep | None = field(default=None, metadata=_RULE)
+    mask_actions: bool = False
+    cuda_graph: bool = False
+    policy_dtype: PolicyDtype = "float32"
+    record: RunLog | None = None
+
+    def __post_init__(self) -> None:
+        """Raises SpecError or DTypeError where a value is out of range or of another kind."""
+        whole_number("rollout_length", self.rollout_length, 1, 2**31 - 1)
+        check_threads("num_torch_threads", self.num_torch_threads)
+        check_engine(self.engine)
+        whole_number("prefetch", self.prefetch, 0, 1)
+        for name in ("keep_final_obs", "mask_actions", "cuda_graph"):
+            flag(name, getattr(self, name))
+        one_of("policy_dtype", self.policy_dtype, get_args(PolicyDtype))
+        if self.policy_dtype != "float32" and self.engine == "torch":
+            raise SpecError(
+                f"policy_dtype={self.policy_dtype!r} is of the policies that kernels compute, and "
+                "engine='torch' was asked for: leave policy_dtype out, and use torch.autocast in "
+                "the module"
+            )
+
+    @property
+    def rules(self) -> dict[str, Any]:
+        """The `rules` of `VectorEnv.collect`."""
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.metadata}
+        return {name: getattr(one, "rule", one) for name, one in given.items() if one is not None}
 
 
 class Strategy(Protocol):
@@ -188,7 +233,7 @@ class Collector(Generic[B]):
         self.rollout_length, self.prefetch = rollout_length, prefetch
         self.policies = by_group(policy, getattr(env, "groups", None) or {ALONE: None})
         self.policy: Any = self.policies.get(ALONE, self.policies)
-        self._strategy: Strategy = (OnHost if device_pool(env) is None else _on_device())(
+        self._strategy = (_on_host if device_pool(env) is None else _on_device)(
             env, self.policies, asked
         )
 
@@ -260,8 +305,37 @@ class Collector(Generic[B]):
         return batches.get(ALONE) or MultiAgentRollout(batches, self.env.num_envs)
 
 
-def _on_device() -> type[OnDevice]:
+def _on_host(env: Any, policies: Mapping[str, Policy], asked: Asked) -> Strategy:
+    return OnHost(
+        env,
+        policies,
+        asked.rollout_length,
+        keep_final_obs=asked.keep_final_obs,
+        num_torch_threads=asked.num_torch_threads,
+        engine=asked.engine,
+        prefetch=asked.prefetch,
+        outputs=asked.outputs,
+        returns=asked.returns,
+        mask_actions=asked.mask_actions,
+        record=asked.record,
+        rules=asked.rules,
+    )
+
+
+def _on_device(env: Any, policies: Mapping[str, Policy], asked: Asked) -> Strategy:
     # imports torch
     from rollouts.collecting.on_device import OnDevice
 
-    return OnDevice
+    return OnDevice(
+        env,
+        policies,
+        asked.rollout_length,
+        keep_final_obs=asked.keep_final_obs,
+        num_torch_threads=asked.num_torch_threads,
+        engine=asked.engine,
+        prefetch=asked.prefetch,
+        outputs=asked.outputs,
+        returns=asked.returns,
+        cuda_graph=asked.cuda_graph,
+        policy_dtype=asked.policy_dtype,
+    )

@@ -21,7 +21,6 @@ from rollouts.run_log.tape import Tape
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
-    from rollouts.returns import Gae, Nstep
 
 Batches = list[RolloutBatch]
 
@@ -39,18 +38,16 @@ class InPool:
         groups: Sequence[RolloutRows],
         turns: Turns,
         *,
-        keep_final_obs: bool,
-        returns: Gae | Nstep | None,
+        rules: dict[str, Any],
         prefetches: bool,
     ) -> None:
-        """Takes the rows to fill, and the turns that count the pool's calls.
+        """Takes the rows to fill, the turns that count the pool's calls, and the pool's options.
 
         Raises:
           SpecError: The system cannot start a thread.
         """
         self._env, self._groups, self._turns = env, groups, turns
-        self._keeps_final_obs, self._returns = keep_final_obs, returns
-        self._prefetches = prefetches
+        self._rules, self._prefetches = rules, prefetches
         self.tape: Tape | None = None
         self._columns: dict[str, PoolColumns] = {}  # the last rollout's, if it was recorded
         # a rollout that is collected between two calls of collect
@@ -107,9 +104,8 @@ class InPool:
         final_obs = self._env.collect(
             policies[ALONE] if is_alone else policies,
             arrays[ALONE] if is_alone else arrays,
-            keep_final_obs=self._keeps_final_obs,
+            rules=self._rules,
             poll=poll,
-            returns=self._returns,
         )
         finals = {ALONE: final_obs} if is_alone else (final_obs or {})
         batches = [rows.take_native(arrays[rows.name], finals.get(rows.name)) for rows in groups]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 
 from rollouts.batch import RolloutBatch
-from rollouts.collecting.asked import Asked
 from rollouts.collecting.batched_env import device_pool
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
 from rollouts.collecting.device_torch import TorchForward
-from rollouts.collecting.engine import native_of, observation_space_of, still_computes
+from rollouts.collecting.engine import Engine, native_of, observation_space_of, still_computes
 from rollouts.collecting.rows import ALONE
 from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
@@ -28,8 +27,10 @@ from rollouts.envs.kernel.streams import SideStream
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.machine.torch_threads import torch_threads
 from rollouts.policies.checks import check_policy
+from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
+    from rollouts.envs.kernel.kernel_source import PolicyDtype
     from rollouts.policies.protocol import Policy
 
 
@@ -49,8 +50,22 @@ class OnDevice:
     actions by the same noise.
     """
 
-    def __init__(self, env: Any, policies: Mapping[str, Policy], asked: Asked) -> None:
-        """Takes the policy of each group; `Collector` has checked the arguments.
+    def __init__(
+        self,
+        env: Any,
+        policies: Mapping[str, Policy],
+        rollout_length: int,
+        *,
+        keep_final_obs: bool,
+        num_torch_threads: int | None,
+        engine: Engine,
+        prefetch: int,
+        outputs: Sequence[str],
+        returns: Gae | Nstep | None,
+        cuda_graph: bool,
+        policy_dtype: PolicyDtype,
+    ) -> None:
+        """Takes the policy of each group; `Collector` explains and has checked the arguments.
 
         Raises:
           SpecError: A policy cannot be read, does not fit or lacks one of the outputs. EngineError:
@@ -58,15 +73,17 @@ class OnDevice:
         """
         self._env = env
         self._pool: Any = device_pool(env)
-        self._policies, self._asked = policies, asked
+        self._policies = policies
+        self._num_torch_threads, self._engine = num_torch_threads, engine
+        self._prefetches, self._has_graph = bool(prefetch), cuda_graph
+        self._keeps_final_obs, self._dtype = keep_final_obs, policy_dtype
         for one in policies.values():
             check_policy(one)
-        self._length = asked.rollout_length
+        self._length = rollout_length
         self._turns = Turns(env)
         self._rows = _rows_of(env, self._pool)
         self._wanted = {
-            name: Wanted(asked.outputs, asked.returns, one.action_space)
-            for name, one in self._rows.items()
+            name: Wanted(outputs, returns, one.action_space) for name, one in self._rows.items()
         }
         self._env_id = {name: self._env_ids(one) for name, one in self._rows.items()}
         self._side = SideStream(self._pool.device)
@@ -74,7 +91,7 @@ class OnDevice:
         self._must_reset = True
         self._last_obs: dict[str, Tensor] = {}
         self._make_graph: Callable[[], Any] = lambda: None
-        if asked.cuda_graph:
+        if cuda_graph:
             pool = self._pool
             self._make_graph = make_graphs(pool.device, emulated=pool.is_emulated)
         self._read_policies()
@@ -104,10 +121,10 @@ class OnDevice:
         except ProtocolError:
             self.reset()
             raise
-        with torch_threads(self._asked.num_torch_threads):
+        with torch_threads(self._num_torch_threads):
             found = self._finish(self._ahead or self._begin())
             self._ahead = None
-            if self._asked.prefetch:
+            if self._prefetches:
                 # errors in the weights are raised by the next call, which begins a rollout itself
                 with suppress(SpecError):
                     self._ahead = self._begin()
@@ -124,7 +141,7 @@ class OnDevice:
 
     def _read_policies(self) -> None:
         """Reads the policies, and makes room for their rollouts."""
-        pool, asked, steps = self._pool, self._asked, self._length
+        pool, steps = self._pool, self._length
         read: dict[str, DevicePolicy] = {}
         kept = {}
         self.why_not_native = ""
@@ -146,7 +163,7 @@ class OnDevice:
                     steps,
                     kept[name],
                     pool.device,
-                    keep_final_obs=asked.keep_final_obs,
+                    keep_final_obs=self._keeps_final_obs,
                 )
                 for name, acting in read.items()
             }
@@ -155,17 +172,17 @@ class OnDevice:
         self._acting, self._ring = read, RowRing(self._env.num_envs, make)
 
     def _acting_of(self, name: str, policy: Any) -> DevicePolicy:
-        rows, asked = self._rows[name], self._asked.engine
-        if asked == "torch":
+        rows = self._rows[name]
+        if self._engine == "torch":
             self.why_not_native = "engine='torch' was asked for"
             return self._with_torch(policy, rows)
         try:
             native = native_of(policy, observation_space_of(self._env, name))
-            emulated, dtype = self._pool.is_emulated, self._asked.policy_dtype
+            emulated, dtype = self._pool.is_emulated, self._dtype
             return DevicePolicy(native, rows, self._pool.device, emulated=emulated, dtype=dtype)
         except SpecError as error:
             # torch would compute in other numbers than were asked for
-            if asked == "native" or self._asked.policy_dtype != "float32":
+            if self._engine == "native" or self._dtype != "float32":
                 raise
             self.why_not_native = f"group {name!r}: {error}" if name else str(error)
             try:
@@ -175,8 +192,8 @@ class OnDevice:
 
     def _with_torch(self, policy: Any, rows: ActorRows) -> DevicePolicy:
         device, emulated = self._pool.device, self._pool.is_emulated
-        forward = TorchForward(policy, rows, device, is_copied=bool(self._asked.prefetch))
-        if self._asked.cuda_graph and forward.memory is not None:
+        forward = TorchForward(policy, rows, device, is_copied=self._prefetches)
+        if self._has_graph and forward.memory is not None:
             raise SpecError(
                 "cuda_graph=True of a policy with memory that torch computes, whose states lie "
                 "elsewhere in each rollout: leave cuda_graph out"
@@ -220,7 +237,7 @@ class OnDevice:
                 launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
         # a rollout that raises leaves the environments in the middle
         self._must_reset = True
-        if self._asked.prefetch:
+        if self._prefetches:
             with self._side.begin():
                 self._run(arena)
         else:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from rollouts.batch import RolloutBatch
 from rollouts.checks import whole_number
-from rollouts.collecting.asked import Asked
 from rollouts.collecting.batched_env import check_env
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.on_host import OnHost
@@ -150,13 +149,14 @@ def _again(
     acting: dict[str, Any] = {
         name: _Recorded(group.single_action_space.dtype) for name, group in groups.items()
     }
-    asked = Asked(
-        rollout_length=header.rollout_length,
+    check_env(env)
+    steps = OnHost(
+        env,
+        acting,
+        header.rollout_length,
         keep_final_obs=header.keep_final_obs,
         engine="torch",
     )
-    check_env(env)
-    steps = OnHost(env, acting, asked)
     if header.has_states:
         steps.begin_from(_go_to(env, chain.state, acting))
     for record in chain.fragments:

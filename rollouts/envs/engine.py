@@ -150,9 +150,8 @@ class Engine(Protocol):
         self,
         policies: list[Any],
         arrays: list[dict[str, Array]],
-        keep_final_obs: bool,
+        rules: dict[str, Any],
         poll: Callable[[], None] | None,
-        rule: Any,
         normalize: dict[str, Any] | None,
     ) -> list[Array] | None:
         """Steps all environments T times with a policy for each group."""

@@ -24,7 +24,6 @@ from rollouts.errors import DTypeError, SpecError
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
-    from rollouts.returns import Gae, Nstep
     from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
@@ -248,9 +247,8 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         policies: Mapping[str, NativePolicy | FrozenPolicy],
         arrays: Mapping[str, dict[str, Array]],
         *,
-        keep_final_obs: bool = False,
+        rules: dict[str, Any] | None = None,
         poll: Callable[[], None] | None = None,
-        returns: Gae | Nstep | None = None,
     ) -> dict[str, Array] | None:
         """Steps all environments T times with a policy for each group, by the pool's threads.
 
@@ -263,7 +261,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
             active           (T, B) bool              the agent took part in the step; if it left
                                                       before, it has no reward, and ends truncated
                                                       with the others
-          keep_final_obs, poll, returns: As `VectorEnv.collect`.
+          rules, poll: As `VectorEnv.collect`.
         Returns:
           group -> (E, obs_bytes) uint8 by step and row, or None.
         Raises:
@@ -273,8 +271,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         of_groups = _of_groups(self.groups, "arrays", arrays)
         for policy, one in zip(acts, of_groups, strict=True):
             check_collects(policy, one, self.engine.why_not_collects)
-        rule = returns.rule if returns else None
-        final_obs = self.engine.collect(acts, of_groups, keep_final_obs, poll, rule, None)
+        final_obs = self.engine.collect(acts, of_groups, rules or {}, poll, None)
         return None if final_obs is None else dict(zip(self.groups, final_obs, strict=True))
 
     def recv_batch(

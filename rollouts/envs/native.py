@@ -417,14 +417,13 @@ class NativeEngine:
         self,
         policies: list[Any],
         arrays: list[dict[str, Array]],
-        keep_final_obs: bool,
+        rules: dict[str, Any],
         poll: Callable[[], None] | None,
-        rule: Any,
         normalize: dict[str, Any] | None,
     ) -> list[Array] | None:
         """Steps all environments T times; see `VectorEnv.collect`, whose checks have been made."""
         acting = [one.refresh(each["obs"][0]) for one, each in zip(policies, arrays, strict=True)]
-        final_obs = self.pool.collect(acting, arrays, keep_final_obs, poll, rule, normalize)
+        final_obs = self.pool.collect(acting, arrays, rules, poll, normalize)
         self._num_calls += 1
         return final_obs
 

@@ -20,7 +20,6 @@ from rollouts.errors import SpecError
 
 if TYPE_CHECKING:
     from rollouts.policies.native import FrozenPolicy, NativePolicy
-    from rollouts.returns import Gae, Nstep
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
@@ -250,9 +249,8 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         policy: NativePolicy | FrozenPolicy,
         arrays: dict[str, Array] | None = None,
         *,
-        keep_final_obs: bool = False,
+        rules: dict[str, Any] | None = None,
         poll: Callable[[], None] | None = None,
-        returns: Gae | Nstep | None = None,
         normalize: dict[str, Any] | None = None,
     ) -> Array | None:
         """Steps all environments T times with a policy, by the pool's threads, without Python.
@@ -286,10 +284,11 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
             begins           (B,) bool                the next rollout continues from both
             policy_state     (1 or T, B, s) float32   the state before the first step, or before
             each step
-          keep_final_obs: Whether to return the last observation of each episode that ended.
+          rules: Options by name. "keep_final_obs": True returns the last observation of each
+            episode that ended. "returns": the `rule` of a Gae or Nstep, which defines advantage
+            and target with the same bits as `rollouts.returns`.
           poll: Called about every 50 ms by the calling thread; an error that it raises ends the
             rollout.
-          returns: Defines advantage and target, with the same bits as `rollouts.returns`.
           normalize: Foreign statistics that scale what the policy sees; for adapters, see
             rollouts.integrations.sb3. What was counted is written into it.
         Returns:
@@ -302,8 +301,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """
         check_collects(policy, arrays, self.engine.why_not_collects)
         assert arrays is not None
-        rule = returns.rule if returns else None
-        final_obs = self.engine.collect([policy], [arrays], keep_final_obs, poll, rule, normalize)
+        final_obs = self.engine.collect([policy], [arrays], rules or {}, poll, normalize)
         return None if final_obs is None else final_obs[0]
 
     def rollout(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, get_args
 import numpy as np
 
 from rollouts.checks import flag, whole_number
-from rollouts.collecting.asked import Asked
+from rollouts.collecting.collector import Asked
 from rollouts.collecting.engine import Engine
 from rollouts.errors import SpecError
 from rollouts.features import asked_of

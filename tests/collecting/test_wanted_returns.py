@@ -146,6 +146,13 @@ def test_arrays_without_the_rule_that_fills_them_are_refused_before_anything_mov
             env.collect(policy, arrays)
         for wrong in (np.empty((5, 4), np.float64), np.empty((4, 4), np.float32)):
             with pytest.raises(SpecError, match="rollout array target has shape"):
-                env.collect(policy, arrays | {"target": wrong}, returns=RULES[0])
-        env.collect(policy, arrays, returns=RULES[0])
+                env.collect(policy, arrays | {"target": wrong}, rules={"returns": RULES[0].rule})
+        for rules, sentence in (
+            ({"reruns": True}, r"'reruns'\], expected some of keep_final_obs, returns"),
+            ({"returns": RULES[0]}, r"rule returns is Gae\(.*\), which has another type"),
+            ({"returns": (0.9, 1.0, -1)}, "n is -1"),
+        ):
+            with pytest.raises(SpecError, match=sentence):
+                env.collect(policy, arrays, rules={"returns": RULES[0].rule} | rules)
+        env.collect(policy, arrays, rules={"returns": RULES[0].rule})
         assert (arrays["episode_length"][0] == 1).all()

@@ -82,7 +82,6 @@ struct World {
         .last_value = last_value.data(),
         .advantage = advantage.data(),
         .target = target.data(),
-        .returns = {.gamma = 0.99, .gae_lambda = 0.95, .n = num_steps_of_returns},
         .digests = {.digest = digest.data(),
                     .largest_reward = largest_reward.data(),
                     .is_obs_finite = is_obs_finite.data()},
@@ -96,7 +95,10 @@ struct World {
     const auto policy = Policy();
     const std::array parts{policy::PolicyRollout{*policy, arrays}};
     const policy::CollectOptions options{
-        .keep_final_obs = true, .poll = std::move(poll), .finisher = finisher};
+        .rules = {.keep_final_obs = true,
+                  .returns = {.gamma = 0.99, .gae_lambda = 0.95, .n = num_steps_of_returns}},
+        .poll = std::move(poll),
+        .finisher = finisher};
     return policy::Collect(pool, parts, options)[0];
   }
 

@@ -67,8 +67,7 @@ void ReadStates(const py::dict& arrays, std::int64_t size, policy::RolloutArrays
 
 // `group`: the group of agents, or null for environments with one agent.
 policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
-                                 const GroupSpec* group, const policy::NativePolicy& policy,
-                                 const policy::ReturnsRule& returns) {
+                                 const GroupSpec* group, const policy::NativePolicy& policy) {
   const SpaceSpec& observation = group ? group->observation : spec.observation;
   const SpaceSpec& action_space = group ? group->action : spec.action;
   const py::array reward = Named(arrays, "reward");
@@ -119,7 +118,6 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
   if (arrays.contains("advantage")) {
     memory.advantage = reinterpret_cast<float*>(cells("advantage", f32));
     memory.target = reinterpret_cast<float*>(cells("target", f32));
-    memory.returns = returns;
   }
   if (arrays.contains("digest")) {
     const auto row = [&](const char* name, const py::dtype& dtype) {
@@ -138,18 +136,42 @@ policy::RolloutArrays ReadArrays(const py::dict& arrays, const EnvSpec& spec,
   return memory;
 }
 
-policy::ReturnsRule ReadReturns(const py::object& given, const std::vector<py::dict>& arrays) {
-  if (given.is_none()) {
-    for (const py::dict& each : arrays) {
-      if (each.contains("advantage")) {
-        throw SpecError("there is an array advantage, expected `returns` that says which");
-      }
+template <typename Value>
+void ReadRule(const py::handle& given, Value& to) {
+  to = given.cast<Value>();
+}
+
+void ReadRule(const py::handle& given, policy::ReturnsRule& to) {
+  std::tie(to.gamma, to.gae_lambda, to.n) = given.cast<std::tuple<double, double, std::int64_t>>();
+  if (to.n < 0) throw SpecError("n is " + std::to_string(to.n) + ", expected at least 1 step");
+}
+
+policy::CollectRules ReadRules(const py::dict& given, const std::vector<py::dict>& arrays) {
+  policy::CollectRules rules;
+  std::size_t num_read = 0;
+  std::string known;
+  rules.Visit([&](const char* name, auto& to) {
+    known += (known.empty() ? "" : ", ") + std::string(name);
+    if (!given.contains(name)) return;
+    const py::object value = given[name];
+    try {
+      ReadRule(value, to);
+    } catch (const py::cast_error&) {
+      throw SpecError("rule " + std::string(name) + " is " + py::repr(value).cast<std::string>() +
+                      ", which has another type than expected");
     }
-    return {};
+    ++num_read;
+  });
+  if (num_read < given.size()) {
+    throw SpecError("rules are " + py::str(py::list(given)).cast<std::string>() +
+                    ", expected some of " + known);
   }
-  const auto [gamma, gae_lambda, n] = given.cast<std::tuple<double, double, std::int64_t>>();
-  if (n < 0) throw SpecError("n is " + std::to_string(n) + ", expected at least 1 step");
-  return {gamma, gae_lambda, n};
+  for (const py::dict& each : arrays) {
+    if (each.contains("advantage") && !given.contains("returns")) {
+      throw SpecError("there is an array advantage, expected `returns` that says which");
+    }
+  }
+  return rules;
 }
 
 // Final observations as rows of bytes.
@@ -166,9 +188,8 @@ py::array_t<std::uint8_t> BytesOfFinal(const std::vector<policy::FinalObs>& kept
 }  // namespace
 
 py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& policies,
-                           const std::vector<py::dict>& arrays, bool keep_final_obs,
-                           const py::object& poll, const py::object& returns,
-                           py::object normalize) {
+                           const std::vector<py::dict>& arrays, const py::dict& rules,
+                           const py::object& poll, py::object normalize) {
   policy::CheckCollects(pool);
   const EnvSpec& spec = pool.spec();
   const auto num_parts = static_cast<std::size_t>(std::max(spec.num_groups, 1));
@@ -177,14 +198,14 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
                     std::to_string(arrays.size()) + " rollouts, expected " +
                     std::to_string(num_parts) + " of each");
   }
-  const policy::ReturnsRule rule = ReadReturns(returns, arrays);
+  const policy::CollectRules asked = ReadRules(rules, arrays);
   // held to the end, because another thread may load new weights meanwhile
   std::vector<std::shared_ptr<const policy::NativePolicy>> current;
   std::vector<policy::RolloutArrays> memory;
   for (std::size_t i = 0; i < num_parts; ++i) {
     const GroupSpec* group = spec.num_groups > 0 ? &spec.groups[i] : nullptr;
     current.push_back(policies[i]->current());
-    memory.push_back(ReadArrays(arrays[i], spec, group, *current[i], rule));
+    memory.push_back(ReadArrays(arrays[i], spec, group, *current[i]));
   }
   std::vector<policy::PolicyRollout> parts;
   for (std::size_t i = 0; i < num_parts; ++i) parts.push_back({*current[i], memory[i]});
@@ -202,7 +223,7 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
       if (!poll.is_none()) poll();
     };
     kept = policy::Collect(pool, parts,
-                           {.keep_final_obs = keep_final_obs,
+                           {.rules = asked,
                             .poll = look_up,
                             .finisher = normalizer ? &*normalizer : nullptr});
   }
@@ -210,7 +231,7 @@ py::object CollectRollouts(CpuPool& pool, const std::vector<const PyPolicy*>& po
     auto to = normalize.cast<py::dict>();
     TakeStepNormalizer(*normalizer, spec, pool.options().num_envs, to);
   }
-  if (!keep_final_obs) return py::none();
+  if (!asked.keep_final_obs) return py::none();
   py::list final_obs;
   for (std::size_t i = 0; i < num_parts; ++i) {
     const SpaceSpec& observation =

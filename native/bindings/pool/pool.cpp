@@ -305,9 +305,9 @@ class PyPool {
 };
 
 py::object Collect(PyPool& self, const std::vector<const PyPolicy*>& policies,
-                   const std::vector<py::dict>& arrays, bool final_obs, const py::object& poll,
-                   const py::object& returns, const py::object& normalize) {
-  return CollectRollouts(self.pool(), policies, arrays, final_obs, poll, returns, normalize);
+                   const std::vector<py::dict>& arrays, const py::dict& rules,
+                   const py::object& poll, const py::object& normalize) {
+  return CollectRollouts(self.pool(), policies, arrays, rules, poll, normalize);
 }
 
 }  // namespace
@@ -338,8 +338,8 @@ void BindPool(py::module_& module) {
            py::arg("wrappers"))
       .def("send", &PyPool::Send, py::arg("actions"), py::arg("env_id").none(true),
            py::arg("out").none(true))
-      .def("collect", Collect, py::arg("policies"), py::arg("arrays"), py::arg("keep_final_obs"),
-           py::arg("poll"), py::arg("returns"), py::arg("normalize"))
+      .def("collect", Collect, py::arg("policies"), py::arg("arrays"), py::arg("rules"),
+           py::arg("poll"), py::arg("normalize"))
       .def("recv", &PyPool::Recv, py::arg("timeout_s").none(true))
       .def("recv_rows", &PyPool::RecvRows, py::arg("min"), py::arg("max"),
            py::arg("timeout_s").none(true))

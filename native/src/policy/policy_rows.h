@@ -101,7 +101,7 @@ class PolicyRows {
       // an agent that left earlier is not valued at the others' end
       const bool active = !seen.active || seen.active[i];
       if (!terminated[i] && active && has_final) cut_.push_back(i);
-      if (!rollout_.settings_.keep_final_obs) return;
+      if (!rollout_.settings_.rules.keep_final_obs) return;
       const std::uint8_t* shown = has_final ? seen.final_obs : ObsAt(is_over ? t : t + 1);
       rollout_.KeepFinal(place_, t, range_.first + i, {shown + i * obs_bytes_, ObsBytes()});
     });
@@ -376,7 +376,7 @@ class PolicyRows {
                              .last_value = arrays_.last_value + first,
                              .row = arrays_.rows};
     const Returns out{arrays_.advantage + first, arrays_.target + first};
-    const ReturnsRule& rule = arrays_.returns;
+    const ReturnsRule& rule = rollout_.settings_.rules.returns;
     if (rule.n > 0) {
       Nstep(in, rule.gamma, rule.n, out);
     } else {

@@ -267,7 +267,7 @@ std::vector<std::vector<FinalObs>> Collect(CpuPool& pool, std::span<const Policy
   Rollout rollout(spec, parts,
                   {.chunk = chunk,
                    .env_id_offset = settings.env_id_offset,
-                   .keep_final_obs = options.keep_final_obs,
+                   .rules = options.rules,
                    .poll =
                        [&] {
                          if (pool.closed()) {

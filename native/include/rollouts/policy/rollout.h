@@ -34,6 +34,20 @@ struct ReturnsRule {
   std::int64_t n = 0;  // n-step returns; 0: generalised advantage estimation
 };
 
+// Options of a rollout, as `Asked.rules` of Python names them. A new one is a field and a line of
+// Visit here, and its use in policy_rows.h.
+struct CollectRules {
+  bool keep_final_obs = false;
+  ReturnsRule returns = {};  // defines advantage and target
+
+  // Calls visit(name, field) for each option.
+  template <typename Visitor>
+  void Visit(Visitor&& visit) {
+    visit("keep_final_obs", keep_final_obs);
+    visit("returns", returns);
+  }
+};
+
 // Arrays for a rollout; borrows C-contiguous arrays of T steps of B rows. Rows are environments
 // with one agent, or all agents of a group, environment by environment.
 struct RolloutArrays {
@@ -56,9 +70,8 @@ struct RolloutArrays {
   float* entropy = nullptr;  // (T, B): of the actions' distribution
   // (T + 1, B, A): nonzero for allowed actions, from info["action_mask"]; the first row is read.
   std::uint8_t* action_mask = nullptr;
-  float* advantage = nullptr;  // (T, B), as is target: estimated by `returns`
+  float* advantage = nullptr;  // (T, B), as is target: estimated by CollectRules::returns
   float* target = nullptr;
-  ReturnsRule returns = {};
   ColumnDigests digests = {};  // (B,): null where they are not wanted
   // For the log of a run; null where they are not wanted.
   std::uint8_t* action_bytes = nullptr;  // (T, B): discrete actions again, which fit bytes
@@ -92,7 +105,7 @@ class Rollout {
   struct Settings {
     std::int32_t chunk = kColumns;  // environments that a thread takes through the steps at once
     std::int32_t env_id_offset = 0;
-    bool keep_final_obs = false;
+    CollectRules rules;
     // Called now and then by the thread that made the rollout; an exception in it ends the rollout.
     std::function<void()> poll;
     std::function<void(std::int32_t env, const std::string& message)> fail;
@@ -173,7 +186,7 @@ class Rollout {
 void CheckCollects(const CpuPool& pool);
 
 struct CollectOptions {
-  bool keep_final_obs = false;
+  CollectRules rules;
   // Called about every 50 ms by the caller's thread; an exception in it ends the rollout.
   std::function<void()> poll;
   // Finishes the rows of each step, after the pool's own finisher.
