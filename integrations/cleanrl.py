@@ -38,7 +38,6 @@ from numpy.typing import NDArray
 import rollouts
 from rollouts.batch import StepBatch
 from rollouts.envs.face import check_on_host, on_host
-from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
 
 from .shared.episodes import Episode, EpisodeStatistics
@@ -111,9 +110,10 @@ class Gym029(PoolStatistics, VectorWrapper):
         super().__init__(env)
         self.pool = env
         engine: Any = getattr(env, "engine", None)
-        is_apart = engine is not None and "python" in engine.can
-        self._pool = env if isinstance(env, VectorEnv) and not is_apart else None
-        self._episodes = None if self._pool is None else EpisodeStatistics(self._pool)
+        # agents and hosted environments have statistics of their own
+        counts = engine is not None and not engine.groups and "python" not in engine.can
+        pool: Any = env if counts else None
+        self._pool, self._episodes = pool, pool and EpisodeStatistics(pool)
 
     def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
         """Starts new episodes; see the environment's own `reset`."""

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
+from rollouts.envs.agent_rows import AgentRows
 from rollouts.envs.vector_env import VectorEnv
 
 from ..shared.hosted_env import EnvFn
+from .agent_rows import AgentRowsVecEnv
 from .env_fns import EnvFnsVecEnv
 from .native_vec_env import NativeVecEnv
 from .normalize import NativeVecNormalize, normalized, split_normalizers
@@ -37,6 +39,12 @@ def RolloutsVecEnv(
 
 @overload
 def RolloutsVecEnv(
+    env: AgentRows, num_envs: None = None, *, training: bool = True, **options: Any
+) -> AgentRowsVecEnv: ...
+
+
+@overload
+def RolloutsVecEnv(
     env: Sequence[EnvFn], num_envs: int | None = None, *, training: bool = True, **options: Any
 ) -> EnvFnsVecEnv: ...
 
@@ -48,16 +56,17 @@ def RolloutsVecEnv(
 
     Args:
       env: An id, N ids or a pool: a `NativeVecEnv`. N functions that make an environment each: an
-        `EnvFnsVecEnv`.
+        `EnvFnsVecEnv`. Agents as rows (`MultiAgentVectorEnv.as_single_agent`): an
+        `AgentRowsVecEnv`.
       num_envs: Environments N; not with a pool.
       training: Whether statistics of normalize_observation and normalize_reward are updated;
         False for evaluation.
-      options: See the two classes. With normalize_observation or normalize_reward the result is a
+      options: See these classes. With normalize_observation or normalize_reward the result is a
         `NativeVecNormalize` around the environment. It does the same as these options of
         `rollouts.make_vec`, so that Stable-Baselines3's callbacks find the statistics.
 
     Raises:
-      SpecError: See the two classes.
+      SpecError: See these classes.
 
     Example:
       model = PPO("MlpPolicy", RolloutsVecEnv("CartPole-v1", 64, seed=1))
@@ -66,6 +75,8 @@ def RolloutsVecEnv(
     rest, wrappers = split_normalizers(options)
     if isinstance(env, (list, tuple)) and env and all(map(callable, env)):
         made: Any = EnvFnsVecEnv(env, num_envs, **rest)
+    elif getattr(env, "reports_active", False):
+        made = AgentRowsVecEnv(env, num_envs, **rest)
     else:
         made = NativeVecEnv(env, num_envs, **rest)
     try:

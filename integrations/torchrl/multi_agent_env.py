@@ -79,7 +79,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         made: dict[str, Any] = {"num_envs": num_envs, "num_threads": num_threads, "seed": seed}
         made |= {"max_episode_steps": max_episode_steps, **env_options}
         pool = self.__dict__["_pool"] = open_pool(envs, made)
-        if not isinstance(pool, rollouts.MultiAgentVectorEnv):
+        if not hasattr(pool, "groups"):
             if isinstance(envs, (str, Sequence)):
                 pool.close()
             raise SpecError(

@@ -156,11 +156,10 @@ def _policy(args: argparse.Namespace) -> _Policy | None:
     return _Policy(checkpoint, program, options)
 
 
-def _actor(
-    args: argparse.Namespace, env: VectorEnv | MultiAgentVectorEnv, policy: _Policy | None
-) -> Any:
+def _actor(args: argparse.Namespace, env: Any, policy: _Policy | None) -> Any:
+    groups = getattr(env, "groups", None)
     if policy is None:
-        if isinstance(env, MultiAgentVectorEnv):
+        if groups:
             return RandomAgents(env.action_space, args.seed)
         return RandomActor(env.single_action_space, args.seed)
     make = functools.partial(
@@ -173,8 +172,8 @@ def _actor(
         seed=args.seed,
         num_envs=1,
     )
-    if isinstance(env, MultiAgentVectorEnv):
-        return PolicyAgents({name: make(group=group) for name, group in env.groups.items()})
+    if groups:
+        return PolicyAgents({name: make(group=group) for name, group in groups.items()})
     policy.checkpoint.freeze_statistics(env)
     return PolicyActor(make(), env.single_action_space)
 
