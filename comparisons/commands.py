@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands that a checkout adds to `rollouts`: comparisons, the report and the soak.
 
-`rollouts.bench.checkout` names these commands and subjects, so that an installed wheel can name
-their place.
+`rollouts.bench.checkout` names these commands and subjects, so that an installed wheel can say
+where to find them.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
     python examples/clone.py --data teacher.hdf5 --run-dir runs/clone
     rollouts eval runs/clone --trust
 
-The data may also be Minari's (minari:NAME-v0) or a folder of Parquet. After each epoch the clone
-plays some episodes in the environment that the set names.
+The data may also come from Minari (minari:NAME-v0) or from a folder of Parquet. After each epoch
+the clone plays some episodes in the environment that the data set names.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains PPO and SAC with each engine of MuJoCo's tasks, and draws the runs in one picture.
+"""Trains PPO and SAC with each engine of MuJoCo's tasks, and draws the runs in one plot.
 
     python examples/compare_engines.py                  half an hour of one core
     python examples/compare_engines.py --programs ppo --env-id HalfCheetah-v5 --seeds 1
 
 Runs lie in --run-dir, next to returns.png. A run that exists is drawn, and not made again.
-Other options, such as --total-steps 1000000, are the programs'.
+Other options, such as --total-steps 1000000, are passed to the programs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def train(
 
 
 def returns_of(run_dir: Path) -> Points:
-    """Env-steps and returns of a run: its evaluations' if there are any, else its training's."""
+    """Env-steps and returns of a run: of its evaluations if there are any, else of its training."""
     if (run_dir / FILE_NAME).is_file():
         return [(row.env_steps, row.mean_return) for row in read_evaluations(run_dir)]
     history = load_checkpoint(run_dir).training["progress"]["history"]

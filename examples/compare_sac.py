@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains Stable-Baselines3's SAC as `sac.py` would, and draws the runs of both in one picture.
+"""Trains Stable-Baselines3's SAC as `sac.py` would, and draws the runs of both in one plot.
 
     python examples/sac.py --total-steps 100000 --run-dir runs/ours
     python examples/compare_sac.py --total-steps 100000 --run-dir runs/sb3

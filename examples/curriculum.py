@@ -2,11 +2,11 @@
 """Prioritised level replay: of many mazes, those with the largest errors are played again.
 
     python examples/curriculum.py                         seconds
-    python examples/curriculum.py --uniform               each maze as often, for comparison
-    python examples/curriculum.py --draw curriculum.png   both, drawn in one picture
+    python examples/curriculum.py --uniform               all mazes equally often, for comparison
+    python examples/curriculum.py --draw curriculum.png   both, drawn in one plot
 
 A maze is the saved state in which an episode of MiniGrid begins, so that any environment can play
-it. A table of values by observation learns them by Q-learning; the score of a maze is the mean
+it. Q-learning fills a table of values by observation; the score of a maze is the mean
 size of the errors of its last episode, as in Jiang et al. 2021.
 """
 
@@ -85,7 +85,7 @@ def train(args: argparse.Namespace, *, uniform: bool) -> list[tuple[int, float]]
 
 
 def main() -> None:
-    """Trains once, or twice for a picture."""
+    """Trains once, or twice for a plot."""
     args = parse_args()
     ways = [False, True] if args.draw else [args.uniform]
     curves = {way: train(args, uniform=way) for way in ways}

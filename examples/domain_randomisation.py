@@ -18,14 +18,14 @@ from rollouts.mujoco import Scaled, Uniform
 
 # drawn anew in every episode, also in those that autoreset begins
 EVERY_EPISODE = {
-    "geom_friction": Scaled(0.5, 1.5),  # each geom and direction on its own, times the file's
+    "geom_friction": Scaled(0.5, 1.5),  # factors of the file's, for each geom and direction
     "actuator_gear": Scaled(0.8, 1.2),
     "opt.gravity": Uniform([0, 0, -10.5], [0, 0, -9.0]),  # m/s^2
 }
 
 
 def main(num_envs: int, num_steps: int, seed: int) -> np.ndarray:
-    """Returns the distances (N,) that environments of 0.5 to 2 times the mass came."""
+    """Returns the distances (N,) that cheetahs of 0.5 to 2 times the mass came."""
     with rollouts.make_vec("HalfCheetah-v5", num_envs, seed=seed) as env:
         # given as arrays: environment i is heavier than environment i - 1, in every episode
         factor = np.linspace(0.5, 2, num_envs)[:, None]

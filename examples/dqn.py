@@ -7,9 +7,9 @@
     python examples/dqn.py --resume runs/<run>          goes on, with what the replay held
 
 Double Q-learning on n-step returns, with dueling values. Items with larger errors are sampled more
-often, and their losses weighted against that. Rollouts go from the workers into the shards without
-passing the learner; the shards' rate limiter keeps the number of times that an item is learned from
-near --samples-per-insert.
+often, and their losses weigh less to make up for it. Rollouts go from the workers into the shards
+without passing the learner; the shards' rate limiter keeps the number of times that an item is
+learned from near --samples-per-insert.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 class QNetwork(nn.Module):
-    """Values of all actions, as the advantage of each over the value of the observation."""
+    """Values of all actions: the observation's value plus the advantage of each action."""
 
     def __init__(self, obs_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]) -> None:
         super().__init__()
@@ -146,13 +146,13 @@ class Learner(Checkpointed):
         self.updates += 1
         if self.updates % self.args.target_interval == 0:
             self.target.load_state_dict(self.online.state_dict())
-        # added so that an item without error is still sampled sometimes
+        # 1e-6 is added, so that an item without error is still sampled sometimes
         return error + 1e-6, {"loss": loss, "value": value.mean(), "error": error.mean()}
 
     def descend(self, batch: TransitionBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Takes the step by torch; returns the loss, the values (B,) and sizes of errors (B,)."""
         # the online network chooses the action, the target network values it; batch.discount is 0
-        # where the episode terminated, and next_obs the true final one where it was truncated
+        # where the episode terminated, and next_obs is the true final one where it was truncated
         with torch.no_grad():
             best = self.online.values(batch.next_obs).argmax(-1, keepdim=True)
             following = self.target.values(batch.next_obs).gather(-1, best)[:, 0]

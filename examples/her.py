@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hindsight experience replay: an arm learns to reach goals from a reward of 0 there, -1 elsewhere.
+"""Hindsight experience replay: an arm learns to reach goals; rewards are 0 at the goal, else -1.
 
     python examples/her.py                            stops once nearly all goals are reached
     python examples/her.py --share 0                  without hindsight, for comparison

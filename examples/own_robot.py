@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A robot of your own: an XML file and two NumPy functions, of which a pool steps 64.
+"""A robot of your own: an XML file and two NumPy functions; a pool steps 64 of it.
 
 A cart swings a hanging pole up. MuJoCo simulates the model, its sensors and its time step.
-Observation and info are names in the model; reward and termination are computed for the whole
-batch. A search over six numbers (the cross-entropy method) finds a controller in seconds.
-A search over six numbers (the cross-entropy method) finds a controller in seconds.
+Observation and info are given as names of the model's parts; reward and termination are computed
+for the whole batch. A search over six numbers (the cross-entropy method) finds a controller in
+seconds.
 
     python examples/own_robot.py
 """

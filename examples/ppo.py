@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PPO, from network to loss, fed by Ray workers that each host a native batch of environments.
 
-The loop around it, its checkpoints and pictures are in common/, as for the other programs.
+The loop around it, its checkpoints and plots are in common/, as for the other programs.
 
     python examples/ppo.py                              CartPole-v1, two Ray workers
     python examples/ppo.py --env-id ALE/Pong-v5         Atari, the same path with a CNN
@@ -41,7 +41,7 @@ CHECKPOINT_KIND = "rollouts examples/ppo.py, version 1"
 
 # options that differ between kinds of environments; the command line overrides each
 PRESETS: dict[str, dict[str, Any]] = {
-    # gradient steps in native code cost little: short rollouts, and small minibatches of them
+    # gradient steps in native code cost little, so rollouts are short and minibatches small
     "CartPole-v1": {
         "target_return": 475.0,
         "num_envs": 16,
@@ -80,7 +80,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma": 0.999,
         "option": [("normalize_reward", True)],
     },
-    # narrower than 1 at first: otherwise Ant's actions cost more than its steps reward
+    # actions have a deviation below 1 at first: Ant's would otherwise cost more than they bring
     "HalfCheetah-v5": {
         "num_envs": 32,
         "rollout_length": 64,
@@ -89,7 +89,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "log_std": -1.0,
         "option": [("normalize_observation", True), ("normalize_reward", True)],
     },
-    # rollouts, epochs, discount and constant divergence of rl_games' Ant on EnvPool
+    # rollouts, epochs, discount and constant KL divergence are as in rl_games' Ant on EnvPool
     "Ant-v5": {
         "num_envs": 64,
         "rollout_length": 64,
@@ -102,7 +102,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "value_coef": 1.0,
         "max_grad_norm": 1.0,
         "log_std": -1.0,
-        # contact forces are rare and large; actions beyond their bounds would cost more
+        # observed contact forces are rare and large; actions beyond the bounds would cost more
         "option": [
             ("clip_action", True),
             ("normalize_observation", {"clip": 10.0}),
@@ -337,7 +337,7 @@ class Learner(Checkpointed):
 
 
 class PpoTraining(Training):
-    """A training run that also keeps the last observations, for a picture."""
+    """A training run that also keeps the last observations, for an image."""
 
     def draw(self, title: str) -> None:
         """Writes the PNG of the training and, if it is asked for, that of the last observations."""

@@ -17,8 +17,8 @@ returns of episodes are read; with --prefetch the next rollout runs meanwhile. T
 share a policy, and with --shared all groups have one. Its network is that of ppo.py, which uses the
 CPU's environments, or with --recurrent that of recurrent_ppo.py, which learns whole sequences. With
 one epoch of one minibatch the probability ratio is 1 when its gradient is taken, so that the
-gradient is A2C's. With several processes, each steps --num-envs environments of its own and takes
-the mean of all gradients (DistributedDataParallel).
+gradient is the same as in A2C. With several processes, each steps --num-envs environments of its
+own and takes the mean of all gradients (DistributedDataParallel).
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Trainer:
             policy_dtype=args.policy_dtype,
         )
         self.num_updates = 0
-        # a rollout of a whole episode, where agents may leave before the others
+        # rollouts of a whole episode, where agents may leave before the others
         longest = env.env_spec.max_episode_steps or 1
         self.num_rollouts = 1 if ALONE in self.learners else -(-longest // args.rollout_length)
 

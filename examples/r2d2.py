@@ -9,8 +9,8 @@
 
 The workers store the GRU's state before each step. A sampled sequence is run again from its first
 state, which older weights computed. The first --burn-in rows only bring that state up to date with
-the present weights. The rows after them are learned from, n-step and double, and their largest and
-mean errors decide how often the sequence is sampled again (Kapturowski et al. 2019).
+the present weights. The rows after them are learned from by n-step double Q-learning, and their
+largest and mean errors decide how often the sequence is sampled again (Kapturowski et al. 2019).
 """
 
 from __future__ import annotations

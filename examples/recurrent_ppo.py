@@ -100,7 +100,7 @@ class Agent(nn.Module):
         return *self.heads(hidden), state
 
     def sequence(self, obs: Tensor, state: State, ended: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps obs (T, B, ...) to logits (T, B, A) and value (T, B); only the cell runs by row."""
+        """Maps obs (T, B, ...) to logits (T, B, A) and value (T, B); the cell runs step by step."""
         features = self.encode(obs)
         initial = self.initial_state()
         hidden, _ = unroll(self.step, features, state, ended=ended, initial_state=initial)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Soft actor-critic: workers that sample continuous actions fill a replay, a learner empties it.
+"""Soft actor-critic: workers with continuous actions fill a replay, a learner samples from it.
 
     python examples/sac.py                              HalfCheetah-v5, two Ray workers
     python examples/sac.py --env-id Pendulum-v1         a minute
     python examples/sac.py --num-workers 0              in this process, without Ray
     python examples/sac.py --resume runs/<run>          goes on, its replay too with --save-replay
 
-As Haarnoja et al. 2018 (b): a squashed Gaussian, the smaller value of two critics, and an entropy
-that is tuned. The rate limiter of the replay keeps --updates-per-step gradient steps for each
-env-step, so that results do not depend on the workers' speed. `compare_sac.py` trains the same with
-Stable-Baselines3.
+As Haarnoja et al. 2018 (b): a squashed Gaussian, the smaller value of two critics, and a tuned
+weight of the entropy. The rate limiter of the replay keeps --updates-per-step gradient steps for
+each env-step, so that results do not depend on the workers' speed. `compare_sac.py` trains the same
+with Stable-Baselines3.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Actor(nn.Module):
     """A Gaussian over actions before they are squashed.
 
     It begins with actions that are spread evenly, whatever it observes: the share of actions below
-    any number is within 0.01 of the uniform distribution's. So they explore until something was
-    learned.
+    any number is within 0.01 of the uniform distribution's. So the policy explores until it
+    has learned something.
     """
 
     def __init__(self, obs_size: int, action_size: int, hidden: int = 256) -> None:
@@ -159,7 +159,7 @@ def sizes(*spaces: gymnasium.Space[Any]) -> tuple[int, ...]:
 
 
 class Learner(Checkpointed):
-    """Actor, critics, the slower copy of these that targets come from, and the entropy's weight."""
+    """Actor, critics, a slower copy of the critics for the targets, and the entropy's weight."""
 
     saved = (
         *("actor", "critics", "target", "log_alpha"),
@@ -272,7 +272,7 @@ class NativeSteps:
         actor_loss = SacActorLoss(actor, critics, shape, size, **options)
         self.critic = LossLearner(critic_loss, learner.critic_optimizer, self.threads)
         self.actor = LossLearner(actor_loss, learner.actor_optimizer, self.threads)
-        # a loss of its own, with the actor's optimiser
+        # alpha has a loss of its own, but shares the actor's optimiser
         self.alpha = LossLearner(TemperatureLoss(learner.log_alpha), learner.actor_optimizer)
         self.target = TargetNetwork(learner.critics, learner.target)
 

@@ -2,14 +2,14 @@
 """SAC or DDPG whose environments, replay and learner stay on one GPU.
 
     python examples/sac_on_device.py                              Pendulum-v1 on the GPU there is
-    python examples/sac_on_device.py --device cpu-emulation --engine torch   without: a minute
+    python examples/sac_on_device.py --device cpu-emulation --engine torch   without one: a minute
     python examples/sac_on_device.py --algorithm ddpg             Ornstein-Uhlenbeck exploration
     python examples/sac_on_device.py --resume runs/<run>          goes on, with a new replay
     rollouts eval runs/<run> --trust --deterministic              plays it on the CPU's threads
 
 Kernels step the environments and draw the actions, rollouts go into a DeviceReplay, and torch
 learns from its samples. The host waits once for each rollout, when returns of episodes are read.
-SAC is that of sac.py. DDPG (Lillicrap et al. 2015) differs only in its learner: one critic, a
+SAC is as in sac.py. DDPG (Lillicrap et al. 2015) differs only in its learner: one critic, a
 deterministic actor, and noise that is correlated over steps
 (`rollouts.policy.OrnsteinUhlenbeckHead`), with which a run on a device is as repeatable as one of a
 C++ pool. --n-step sums rewards as WarpDrive's DDPG does.
@@ -190,7 +190,7 @@ class DdpgLearner(Checkpointed):
 def make_policy(
     spec: PolicySpec, *, algorithm: str, noise_std: float, noise_damping: float
 ) -> rollouts.TorchPolicy:
-    """Makes the policy that a checkpoint has the weights of."""
+    """Makes the policy whose weights a checkpoint has."""
     if algorithm == "sac":
         return sac.make_policy(spec)
     space = spec.single_action_space

@@ -77,12 +77,13 @@ class Gym029(PoolStatistics, VectorWrapper):
       final_info         (N,) object   the last step's info as a dict, else None
       _final_observation, _final_info  (N,) bool   where there is one
 
-    and (N,) arrays, with masks, of what the environments report. Of a native pool
+    and (N,) arrays, with masks, of what the environments report. With a native pool
     `final_info[i]["episode"]` is {"r": (1,) float32 return, "l": (1,) int32 length, "t": (1,)
     float32 seconds}, as from that version's RecordEpisodeStatistics.
 
     Running statistics of a pool are read, set and frozen through this object, as on the pool
-    itself, for evaluation: Gymnasium's wrappers would keep values that are set on them.
+    itself, for evaluation: values that are set on one of Gymnasium's wrappers would not reach the
+    pool.
     """
 
     is_vector_env = True
@@ -95,7 +96,7 @@ class Gym029(PoolStatistics, VectorWrapper):
             final_obs and final_info as Gymnasium since 1.1 does.
 
         Raises:
-          SpecError: The environment autoresets otherwise, or is asynchronous.
+          SpecError: The environment has another autoreset mode, or is asynchronous.
         """
         check_on_host(env)
         mode = env.metadata.get("autoreset_mode")
@@ -174,7 +175,7 @@ class SyncVectorEnv(Gym029):
 
 
 def _renamed(info: Info) -> Info:
-    """Infos of Gymnasium since 1.1 as those of 0.29."""
+    """Converts infos of Gymnasium 1.1 or later to those of 0.29."""
     if "final_obs" not in info:
         return info
     infos = dict(info)

@@ -6,13 +6,14 @@ What to change:
     env = rollouts.integrations.dm_env.Environment("CartPole-v1", seed=1)   # a dm_env.Environment
     envs = rollouts.integrations.dm_env.BatchedEnvironment("CartPole-v1", 64, seed=1)
 
-The step after LAST ignores its action and returns FIRST, which is next-step autoreset: an
-environment made with another mode is refused, because its LAST would carry the observation of
-another episode. The discount is 0 where the episode terminated and 1 everywhere else, at a
-truncation too; where both happen in one step it is 0.
+The step after an episode's LAST step ignores its action and returns a FIRST step, which is
+next-step autoreset: an environment made with another mode is refused, because its LAST would carry
+the observation of another episode. The discount is 0 where the episode terminated and 1 everywhere
+else, at a truncation too; where both happen in one step it is 0.
 
 dm_env has no standard for batches: here each field is an array of B rows, reward is 0 and the
-discount 1 in rows that are FIRST (a single environment's FIRST has None, as dm_env demands).
+discount 1 in rows of step type FIRST (in a single environment's FIRST step both are None, as dm_env
+demands).
 
 Tasks of the DeepMind Control Suite hand out dicts of arrays by dm_control's names, as
 `dm_control.suite.load` does; flatten_observation=True gives their flat rows.
@@ -67,7 +68,7 @@ def spec_of_space(space: spaces.Space[Any], name: str) -> Any:
     if isinstance(space, spaces.Box):
         low, high = space.low, space.high
         if name == "action":
-            # limits as in dm_control, which are finite, for agents that draw between them
+            # finite limits, as in dm_control, for agents that sample actions between them
             low, high = np.clip(low, -_NO_LIMIT, _NO_LIMIT), np.clip(high, -_NO_LIMIT, _NO_LIMIT)
         if low.size and np.all(low == low.flat[0]) and np.all(high == high.flat[0]):
             low, high = low.flat[0], high.flat[0]
@@ -85,7 +86,7 @@ class BatchedEnvironment:
     """
 
     def __init__(self, env: str | VectorEnv, num_envs: int = 1, **kwargs: Any) -> None:
-        """Makes the environments, or takes those that are made.
+        """Makes the environments, or takes existing ones.
 
         Args:
           env: An id for `rollouts.make_vec`, or its result.
@@ -124,7 +125,7 @@ class BatchedEnvironment:
         return dm_env.specs.BoundedArray((), np.float64, 0.0, 1.0, "discount")
 
     def reset(self) -> Any:
-        """Starts new episodes everywhere; returns the first B rows, all FIRST."""
+        """Starts new episodes everywhere; returns the first B rows, all of step type FIRST."""
         self.env.async_reset()
         return self.recv()
 
@@ -192,12 +193,12 @@ class Environment(dm_env.Environment):
         self._started = False
 
     def reset(self) -> Any:
-        """Starts a new episode; returns its FIRST."""
+        """Starts a new episode; returns its first TimeStep."""
         self._started = True
         return self._single(self._batch.reset())
 
     def step(self, action: Any) -> Any:
-        """Steps; after LAST, and at the very first call, as `reset`."""
+        """Steps; after a LAST step, and at the very first call, does what `reset` does."""
         if not self._started:
             return self.reset()
         return self._single(self._batch.step(np.asarray(action)[None]))

@@ -11,9 +11,10 @@ of the environment. "rollouts:rollouts/CartPole-v1" imports the package by itsel
 that make environments in processes of their own need that form. Atari games are
 "rollouts/ALE-Pong-v5", as Gymnasium allows one namespace only.
 
-Traps handled. Gymnasium refuses vector_kwargs here, so autoreset_mode is a plain argument. It
-passes the spec's time limit on, which is that of the id. A single environment leaves the limit to
-Gymnasium's TimeLimit wrapper, so that `gymnasium.make(..., max_episode_steps=...)` may lengthen it.
+Traps handled. Gymnasium refuses vector_kwargs here, so autoreset_mode is a plain argument.
+Gymnasium also passes the spec's time limit on, which is the id's own. A single environment leaves
+the limit to Gymnasium's TimeLimit wrapper, so that `gymnasium.make(..., max_episode_steps=...)` may
+lengthen it.
 
 Costs: none for batches. `gymnasium.make` steps a pool of one environment: a call takes about as
 long as with a Python environment, mostly in Gymnasium's wrappers. render_mode="rgb_array" is for
@@ -77,7 +78,8 @@ class NativeEnv(gymnasium.Env[Any, Any]):
         Args:
           env_id: One of `rollouts.env_ids()`.
           seed: Seed of its random stream, until a reset gives one.
-          max_episode_steps: Time limit; 0 for none, where Gymnasium's TimeLimit wrapper has it.
+          max_episode_steps: Time limit of the pool; 0 for none, which is right where Gymnasium's
+            TimeLimit wrapper sets the limit.
           render_mode: "rgb_array" or None.
           flatten_observation: As for `rollouts.make_vec`.
           env_options: Options of the environment and of its frames, as for
@@ -108,7 +110,7 @@ class NativeEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode; options are those of the environment, and stay."""
+        """Begins an episode; options are those of the environment, and stay in force."""
         super().reset(seed=seed)
         obs, info = self.pool.reset(seed=seed, options=options)
         self._was_reset = True

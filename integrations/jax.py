@@ -18,7 +18,7 @@ and where it is not: `to_jax(env.recv_batch())`, which copies nothing that JAX c
 How it works. On the CPU, XLA calls the native pool without Python. Where `step` is used on all of a
 synchronous pool, the environments write an observation that keeps its dtype into XLA's own memory.
 All else is copied once. On other devices (route="callback", also chosen when JAX's default device
-is no CPU) the same functions go through `jax.experimental.io_callback`: correct, but each step
+is not a CPU) the same functions go through `jax.experimental.io_callback`: correct, but each step
 waits for a copy to the host and back.
 
 Traps.
@@ -160,7 +160,7 @@ class _Layout:
         )
 
     def sent(self, action: Any, env_id: Any) -> tuple[Any, ...]:
-        """Actions and perhaps env_id, checked as far as can be before the computation runs."""
+        """Actions and perhaps env_id, checked as far as possible before the computation runs."""
         action = jnp.asarray(action)
         kinds = "iu" if self._discrete else "iuf"
         if action.dtype.kind not in kinds:

@@ -12,15 +12,15 @@ Batches stay arrays of N rows from the pool to rl_games' tensors: no lists of pe
 infos, no Ray workers with one environment each.
 
 Traps handled.
-  * rl_games expects the same step's autoreset: the observation of a row that is done is the next
+  * rl_games expects same-step autoreset: the observation of a row that is done is the next
     episode's. Another mode is refused, because rl_games would train on a next-step pool's reset
     rows.
   * With `value_bootstrap` rl_games adds gamma * V(observation before the step) where `time_outs` is
     true: where the episode was truncated and did not terminate in the same step.
   * Its observer averages `scores` of environments that are done or, where infos have `lives`, that
-    have no lives left. With episodic_life or life_loss_info in a game with lives, scores go on over
-    lives and `lives` is given. Elsewhere it is left out, since games without lives would count as
-    over in each step.
+    have no lives left. With episodic_life or life_loss_info in a game with lives, scores continue
+    across lives, and infos have `lives`. Elsewhere `lives` is left out, since games without lives
+    would count as over in each step.
   * Scores are unclipped.
   * Players restore running statistics of normalize_observation and do not change them. A player
     with `use_vecenv` needs

@@ -224,7 +224,10 @@ class RolloutBatch(Generic[A]):
         return EndedEpisodes(env_id, returns, batch.episode_length[at], final_obs)
 
     def on_host(self) -> RolloutBatch[A]:
-        """Returns the batch in the host's memory, with contiguous tensors; itself if it is so."""
+        """Returns the batch in the host's memory, with contiguous tensors.
+
+        Arrays, and tensors that are so already, are not copied.
+        """
         return self._map(lambda one: one if isinstance(one, np.ndarray) else one.cpu().contiguous())
 
     def contiguous(self) -> RolloutBatch[A]:
@@ -368,7 +371,7 @@ class MultiAgentRollout(dict[str, RolloutBatch[A]]):
 
 
 def check_rollout(batch: object, taker: str, *, on_host: bool = True) -> None:
-    """Refuses arguments that are no rollout of one group, or are on a device but must be arrays.
+    """Refuses an argument that is not one group's rollout, or has tensors where arrays are needed.
 
     Args:
       batch: The argument that was given.
@@ -376,7 +379,7 @@ def check_rollout(batch: object, taker: str, *, on_host: bool = True) -> None:
       on_host: Whether its fields must be NumPy arrays.
 
     Raises:
-      DTypeError: It is something else than a RolloutBatch, or has tensors.
+      DTypeError: It is not a RolloutBatch, or has tensors and `on_host` is True.
     """
     if isinstance(batch, MultiAgentRollout):
         raise DTypeError(
@@ -404,7 +407,10 @@ def _joined(arrays: Sequence[Any], axis: int) -> Any:
 
 
 def _join_final_obs(batches: Sequence[RolloutBatch[Any]]) -> Any:
-    """Returns final observations in the order of the joined batch's episodes, if all have them."""
+    """Returns final observations in the order of the joined batch's episodes.
+
+    Returns None if not all batches have them.
+    """
     finals: list[Any] = [batch.final_obs for batch in batches]
     if any(one is None for one in finals):
         return None

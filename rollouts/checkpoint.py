@@ -103,8 +103,9 @@ SAFE_TORCH = (2, 10)  # the first release whose weights_only is safe
 
 
 def save_checkpoint(path: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Replaces a file by one that was read back; a crash leaves the old one or the new one.
+    """Writes a checkpoint, and reads it back before it replaces the file.
 
+    A crash leaves the old file or the new one.
     NumPy's numbers become Python's, paths become text, and arrays become lists or, in `weights` and
     `training`, tensors. An existing file keeps its mode.
 
@@ -219,7 +220,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def read_state(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The dict in a file of torch.save, checkpoint or not. Nothing in it is executed.
+    """The dict in a file of torch.save, whether a checkpoint or not. Nothing in it is executed.
 
     Args and errors are those of `load_checkpoint`.
     """
@@ -292,7 +293,7 @@ def from_state(state: Mapping[str, Any], path: Path) -> Checkpoint:
     """The checkpoint in a file's dict.
 
     Raises:
-      SpecError: It is no checkpoint, or one of another version.
+      SpecError: It is not a checkpoint, or one of another version.
     """
     if state.get("format") != FORMAT:
         found = ", ".join(sorted(map(str, state))[:8]) or "nothing"

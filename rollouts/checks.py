@@ -49,7 +49,7 @@ def as_bytes(states: Sequence[bytes | bytearray | memoryview]) -> list[bytes]:
         try:
             # a copy, because the state may change while it is loaded
             result.append(state if type(state) is bytes else memoryview(state).tobytes())
-        except (TypeError, ValueError):  # the latter of NumPy's dates
+        except (TypeError, ValueError):  # NumPy's dates raise ValueError
             raise DTypeError(
                 f"state {index} is of type {type(state).__name__}, expected bytes of get_state"
             ) from None
@@ -110,7 +110,7 @@ def _is_scalar(value: object) -> bool:
 
 
 def whole_number(name: str, value: object, low: int, high: int | None = None) -> int:
-    """Returns `value` as an int; SpecError names the argument if it is no int or out of range.
+    """Returns `value` as an int; SpecError names the argument if it is not an int in the range.
 
     True and False are refused, and so is 2.0.
     """
@@ -179,7 +179,7 @@ def seconds(name: str, value: object) -> float | None:
 
 
 def flag(name: str, value: object) -> bool:
-    """Returns `value` as a bool; DTypeError names the argument if it is none."""
+    """Returns `value` as a bool; DTypeError names the argument if it is not one."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
     raise DTypeError(f"{name} must be True or False, got {value!r}")

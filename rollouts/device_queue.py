@@ -112,7 +112,7 @@ class DeviceQueue:
         Raises:
           TimeoutError: no batch within timeout_s; None waits for ever.
           ClosedError: the queue was closed, or the source has ended.
-          DTypeError: the source returned something else than one group's rollout of NumPy arrays.
+          DTypeError: the source did not return one group's rollout of NumPy arrays.
           Exception: the source's exception; every later call raises it too.
         """
         with at_exit.silent_at_exit(), self._changed:
@@ -296,8 +296,8 @@ class CudaMover:
         def hand_over() -> None:
             stream = torch.cuda.current_stream(self._device)
             stream.wait_event(ready)
-            # the memory belongs to the copying stream: the mark keeps it while the taker's stream
-            # uses it
+            # the memory belongs to the copying stream: record_stream delays its reuse until the
+            # taker's stream has used it
             flat.record_stream(stream)
 
         return layout.views(flat), hand_over

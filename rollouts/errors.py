@@ -9,7 +9,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 
 
 class RolloutsError(Exception):
-    """Base of every error that rollouts raises on purpose."""
+    """Base class of every error that rollouts raises on purpose."""
 
 
 class SpecError(RolloutsError, ValueError):
@@ -43,7 +43,7 @@ class NoCallPendingError(NoAsyncCallError, ProtocolError):
 
 
 class CallTimeoutError(RolloutsError, TimeoutError, multiprocessing.TimeoutError):
-    """A call that was started took too long; a TimeoutError, unlike AsyncVectorEnv's own error."""
+    """A call that was started took too long. AsyncVectorEnv's own error is no TimeoutError."""
 
 
 class ClosedError(RolloutsError, ClosedEnvironmentError, RuntimeError):
@@ -75,4 +75,4 @@ class LearnerError(RolloutsError, RuntimeError):
 
 
 class ReplayWarning(UserWarning):
-    """Steps make fewer or shorter items of a replay than they could; the message has the reason."""
+    """Steps become fewer or shorter items of a replay than possible; the message has the reason."""

@@ -2,8 +2,8 @@
 """The one table of what works where, and the sentences that refuse the rest.
 
 REFUSED has keywords by kind and number of agents of the environments. A keyword that is not in it
-works for all kinds, and the documentation's page "What works where" is made of it. FEATURES has the
-features that each engine declares by itself.
+works for all kinds. The documentation's page "What works where" is made from REFUSED. FEATURES has
+the features that each engine declares by itself.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
 }
 
 
-# Features that an engine may lack for any keywords, with the end of the sentence that refuses each:
-# members of a face, and ways to call them.
+# Features that an engine may lack whatever the keywords, with the end of the sentence that refuses
+# each: members of a `PoolFace`, and ways to call them.
 FEATURES: Mapping[str, str] = {
     "async": "step some environments while others are waited for: leave out batch_size, env_id, "
     "min_envs and max_envs",

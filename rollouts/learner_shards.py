@@ -37,9 +37,9 @@ _SLICE_S = 0.5
 class LearnerShards:
     """Deals out the batches of a source to n learners in turn.
 
-    A learner that is `depth` batches behind makes the others wait when it is its turn, and thereby
-    the source. Nothing is dropped, and at most n * depth batches are held, including the one on its
-    way. There is no thread of its own: a learner that waits for a batch calls the source, one
+    If it is the turn of a learner that is `depth` batches behind, the others and the source wait
+    for it. Nothing is dropped, and at most n * depth batches are held, including the one on its
+    way. The object has no thread of its own: a learner that waits for a batch calls the source, one
     learner at a time.
 
     `_changed` guards everything and is not held while the source is called.

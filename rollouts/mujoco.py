@@ -14,10 +14,10 @@ __all__ = ["Scaled", "Uniform", "assets_dir", "integration_state", "load_engine"
 
 
 def integration_state(state: bytes) -> npt.NDArray[np.float64]:
-    """MuJoCo's own state, out of a state that `get_state` returned for one of its environments.
+    """MuJoCo's own state, extracted from a state that `get_state` returned.
 
     Args:
-      state: An entry of the result of `VectorEnv.get_state`.
+      state: An entry of the result of `VectorEnv.get_state`, for a MuJoCo environment.
 
     Returns:
       The vector of `mujoco.mj_getState(..., mjSTATE_INTEGRATION)`, read-only: time, positions,

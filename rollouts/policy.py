@@ -349,7 +349,7 @@ class SquashedGaussianHead:
         return self.scaled(unit), log_prob - self._log_halves()
 
     def most_likely(self, params: Sequence[Tensor]) -> Tensor:
-        """Returns the actions (B, *action_shape) that the Gaussian's mean becomes."""
+        """Returns the actions (B, *action_shape) to which the Gaussian's mean is mapped."""
         return self.scaled(params[0].tanh())
 
     def evaluate(self, params: Sequence[Tensor], action: Tensor) -> tuple[Tensor, Tensor]:
@@ -389,7 +389,7 @@ class SquashedGaussianHead:
 
 
 def as_tensor(array: Array) -> Tensor:
-    """Returns a tensor on the memory of `array`, even if it is read-only."""
+    """Returns a tensor that shares the memory of `array`, even if `array` is read-only."""
     if array.flags.writeable:
         return torch.from_numpy(array)
     # torch has no read-only tensors and warns; this library does not write to its inputs

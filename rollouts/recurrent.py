@@ -40,8 +40,8 @@ class RecurrentTorchPolicy(TorchPolicy):
     must not write to its inputs.
 
     The policy keeps one state per environment. After an update of the weights it continues from
-    states that the older weights computed. It belongs to one pool, because rows are that pool's. If
-    a `Collector` makes the pool's threads compute it, the collector keeps the states.
+    states that the older weights computed. It belongs to one pool, because `rows` are indices in
+    that pool. If a `Collector` makes the pool's threads compute it, the collector keeps the states.
     """
 
     def __init__(

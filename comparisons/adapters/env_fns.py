@@ -2,7 +2,7 @@
 """Contestants of `rollouts bench adapter env_fns`: ways to host Python environments.
 
 All of them step the same `gymnasium.make(id)` with the same random actions. `--env-id waiting`
-sleeps 5 ms in a step, `--env-id heavy-observation` shows 768 KiB; see `host_envs`.
+sleeps 5 ms in a step, `--env-id heavy-observation` returns 768 KiB; see `host_envs`.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Waiting(gymnasium.Env[Any, Any]):
 
 
 class HeavyObservation(Waiting):
-    """Shows a picture of 512 x 512 pixels, 768 KiB, and does nothing else."""
+    """Returns an image of 512 x 512 pixels, 768 KiB, as its observation, and does nothing else."""
 
     observation_space = spaces.Box(0, 255, (512, 512, 3), np.uint8)
 
@@ -52,7 +52,7 @@ class HeavyObservation(Waiting):
         self._obs[self._steps % 512] = self._steps % 256
 
 
-# values of `--env-id` besides ids of Gymnasium
+# values of `--env-id` in addition to ids of Gymnasium
 HOST_ENVS: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "waiting": Waiting,
     "heavy-observation": HeavyObservation,

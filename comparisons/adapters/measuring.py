@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures an adapter next to its library's own ways: sampling alone, without learning.
+"""Measures an adapter next to its library's own ways to sample, without learning.
 
 The contestants of a library are in `comparisons.adapters.<library>`; here are the loop in which
 they take turns, and the table.

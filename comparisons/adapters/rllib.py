@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """RLlib: RolloutsEnvRunner next to RLlib's own runner, over its own and over our environments.
 
-The call that is measured is `sample(num_timesteps=T * N)` of one runner in this process, with the
-making of episodes and without the learner. Vectors go through two tanh layers of 64, images through
+The call that is measured is `sample(num_timesteps=T * N)` of one runner in this process; it builds
+the episodes, but no learner runs. Vectors go through two tanh layers of 64, images through
 the four convolutions of RLlib's own Atari examples: all contestants have the same network. (RLlib's
 default for 84 x 84 images has 120 million multiplications in its last layer alone, which would hide
 all differences.) Atari ids are preprocessed by RLlib's own wrappers for RLlib's contestant (84 x 84

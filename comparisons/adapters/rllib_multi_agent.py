@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """RLlib with several agents: RolloutsMultiAgentEnvRunner next to RLlib's own runner.
 
-The call that is measured is `sample(num_timesteps=T * N)` of one runner in this process, with the
-making of episodes and without the learner. Each group of agents has a module with RLlib's default
+The call that is measured is `sample(num_timesteps=T * N)` of one runner in this process; it builds
+the episodes, but no learner runs. Each group of agents has a module with RLlib's default
 network. RLlib's contestant steps MPE2's Python environments through RLlib's wrapper for PettingZoo;
 with "rllib-over-rollouts" these are ours, one native environment at a time. Env-steps are counted,
 whatever the number of agents.

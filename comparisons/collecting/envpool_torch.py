@@ -23,7 +23,7 @@ with needs("torch", "peer 'envpool-torch'"):
 
 
 class EnvPoolTorch:
-    """Forward, sample and log_prob in torch's inference mode; a rollout in arrays made before."""
+    """Forward, sample and log_prob in torch's inference mode; rollouts in arrays made once."""
 
     name = "EnvPool, torch loop"
     api = "step"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Others that collect with Ray, to measure next to ours: see `rollouts.bench.collect`."""
+"""Other libraries' collectors on Ray, to measure next to ours: see `rollouts.bench.collect`."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class _StepByStep:
 class EnvActors(_StepByStep):
     """One Gymnasium environment per Ray actor; a step sends to all and waits for all.
 
-    What Tianshou's RayVectorEnv does, less its own bookkeeping, and with the reset after an
-    episode in the actor where Tianshou pays another round trip.
+    Works like Tianshou's RayVectorEnv without its bookkeeping. After an episode the actor itself
+    resets, which takes another round trip in Tianshou.
     """
 
     name = "one env per Ray actor"

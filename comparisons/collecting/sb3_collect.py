@@ -48,7 +48,7 @@ class Sb3Collects:
             "MlpPolicy",
             self._env,
             n_steps=task.rollout_length,
-            # a valid batch size for learning, which does not happen; SB3 warns of others
+            # a valid batch size for learning, which does not happen; SB3 warns about other sizes
             batch_size=task.rollout_length * num_envs,
             normalize_advantage=False,
             policy_kwargs={

@@ -30,7 +30,7 @@ def version_there(python: Path, distribution: str) -> str:
     """The version of a distribution in an interpreter, or "not installed".
 
     Raises:
-      EngineError: The file is no Python.
+      EngineError: The file is no Python interpreter.
     """
     code = (
         "import importlib.metadata as m, sys\n"
@@ -58,7 +58,7 @@ class Child:
     """
 
     def __init__(self, peer: str, python: Path, script: str, request: Mapping[str, Any]) -> None:
-        """Starts it, and waits until it can be measured.
+        """Starts the script, and waits until it can be measured.
 
         Args:
           peer: Name of the peer, for errors.
@@ -109,7 +109,7 @@ class Child:
         return answer
 
     def close(self) -> None:
-        """Ends all processes of the child at any time."""
+        """Ends all processes of the child; may be called at any time."""
         self._signal(signal.SIGCONT)
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None and stdout is not None
@@ -151,7 +151,8 @@ class Child:
 
     def _stop(self) -> None:
         self._signal(signal.SIGSTOP)
-        # if this process dies, the system ends processes stopped before that, but not those after
+        # waits for the stop: if this process dies, the system ends processes that have stopped, but
+        # not those that stop later
         with contextlib.suppress(ChildProcessError):
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 

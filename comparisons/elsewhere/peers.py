@@ -28,7 +28,7 @@ class PufferLib:
     name = "pufferlib"
 
     def __init__(self, python: Path) -> None:
-        """`python`: the interpreter with PufferLib. Raises EngineError where that is no Python."""
+        """`python`: the interpreter with PufferLib. Raises EngineError where it is none."""
         self._python = python
         self._version = version_there(self._python, "pufferlib")
 

@@ -33,7 +33,7 @@ class Samples:
         """Takes `calls` env-steps at least.
 
         All environments end their trajectories at about the same time: if whole rounds are taken,
-        as many steps were begun before the call as are unfinished after it.
+        steps that were begun before the call make up for those that are unfinished after it.
         """
         taken = 0
         started = time.perf_counter()

@@ -16,7 +16,7 @@ import pufferlib.vector
 
 
 class _Steps:
-    """Environments that are stepped with batches of actions that were drawn before, in turn."""
+    """Environments, stepped with batches of actions that were drawn before and are used in turn."""
 
     def __init__(self, envs: Any, actions: list[Any], *, is_async: bool, seed: int) -> None:
         self._envs, self._is_async = envs, is_async

@@ -46,7 +46,7 @@ class Sb3Goals:
 
 
 class _Rewards:
-    """The only method of environments that the buffer calls, in the form of a VecEnv's."""
+    """Stands for a VecEnv: has the only method of environments that the buffer calls."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs

@@ -77,7 +77,7 @@ def _times(env: OpenEnv, actions: Sequence[Any], calls: int) -> npt.NDArray[np.f
     schedule = itertools.islice(itertools.cycle(actions), calls)
     ends[0] = clock()
     for i, batch in enumerate(schedule, start=1):
-        # kept during the next call, as in a user's loop
+        # the result is kept during the next call, as in a user's loop
         _result = step(batch)
         ends[i] = clock()
     return np.diff(ends) / 1e3

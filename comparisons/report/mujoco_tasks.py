@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks of MuJoCo that the report and the Makefile measure.
 
-They are all tasks of Gymnasium, and one of each domain of the DeepMind suite whose bodies are
-planes, spheres and capsules.
+They are all of Gymnasium's tasks, and one task of each domain of the DeepMind suite whose bodies
+are planes, spheres and capsules.
 """
 
 from __future__ import annotations

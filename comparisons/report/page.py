@@ -31,7 +31,7 @@ class MeasuredSection:
     Attributes:
       section: A section of the plan.
       outcomes: Outcomes of its measures.
-      plots: Names of its pictures' files, relative to the page.
+      plots: File names of its plots, relative to the page.
     """
 
     section: Section
@@ -45,7 +45,7 @@ class MeasuredSection:
 
     @property
     def problems(self) -> list[str]:
-        """A sentence for each measure that failed, once."""
+        """The sentences about measures that failed, without duplicates."""
         return list(dict.fromkeys(text for one in self.outcomes for text in one.problems))
 
 
@@ -94,7 +94,7 @@ def to_markdown(page: Sequence[Block]) -> str:
 
 
 def to_html(page: Sequence[Block]) -> str:
-    """Returns the page as one HTML file, whose pictures lie next to it."""
+    """Returns the page as one HTML file; the files of the plots lie beside it."""
     title = next(str(content) for kind, content in page if kind == "h1")
     body, in_list = [], False
     for kind, content in page:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plots of the report: how many times as good ours is, and the curves of a soak."""
+"""Plots of the report: ratios of our results to the peers', and the curves of a soak."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def draw_ratios(rows: Sequence[Row], path: Path, *, title: str) -> bool:
 
     Args:
       rows: Rows of one section.
-      path: Path of the picture.
-      title: Text above the picture.
+      path: Path of the plot's file.
+      title: Text above the plot.
 
     Returns:
       Whether there was anything to draw.
@@ -61,7 +61,7 @@ def draw_soak(samples: Sequence[Mapping[str, Any]], path: Path) -> None:
 
     Args:
       samples: Samples of `soak`: "seconds" and the quantities.
-      path: Path of the picture.
+      path: Path of the plot's file.
     """
     from matplotlib.figure import Figure
 

@@ -12,7 +12,7 @@ from typing import Any
 from rollouts.bench.report import digits, si
 
 # distributions whose versions are reported with contestants of `bench adapter`, by the beginning of
-# their names
+# the contestants' names
 _DISTRIBUTIONS = {
     "rollouts": "rollouts",
     "gymnasium": "gymnasium",
@@ -81,7 +81,7 @@ def version_of(library: str) -> str:
 def times(row: Row, rows: Sequence[Row]) -> float | None:
     """The first row of the same case as a multiple of this one; None for the first row itself.
 
-    Numbers that are not above 0, such as returns, are no multiples.
+    There is none, either, where one of the medians is not above 0, as returns may be.
     """
     first = next(one for one in rows if (one.case, one.unit) == (row.case, row.unit))
     if first is row or not (row.median > 0 and first.median > 0):

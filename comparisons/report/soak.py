@@ -45,7 +45,7 @@ class Soak:
     """Soak: the contents of a file of `rollouts soak`.
 
     Attributes:
-      values: A dict for each round: "seconds" and the quantities of `Held`.
+      values: A dict for each round: "seconds" and the quantities of `held`.
       outcome: Result of the command.
     """
 

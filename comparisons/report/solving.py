@@ -12,7 +12,7 @@ from rollouts.errors import EngineError
 
 
 class Learner(Protocol):
-    """Learns until the last hundred episodes have a mean return, with some seed."""
+    """Learns with a seed until the mean return of the last hundred episodes reaches a target."""
 
     def __call__(self, id: str, target: float, seed: int) -> tuple[float, int]:
         """Returns seconds and env-steps; raises EngineError where the target was missed."""
@@ -32,8 +32,8 @@ def measure_solving(
     Args:
       id: An id with vectors as observations, known to Gymnasium too.
       target: Mean return of the last hundred episodes that counts as solved.
-      repeats: Seeds.
-      seed: The first of them.
+      repeats: Number of seeds.
+      seed: The first seed.
       on_progress: Called with a short line before each training.
 
     Returns:

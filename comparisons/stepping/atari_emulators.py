@@ -31,7 +31,11 @@ class Emulation(Rollouts):
         return super().version() if self._engine == "native" else Ale().version()
 
     def make(self, settings: Settings, spec: EnvSpec) -> OpenEnv:
-        """Makes one emulator, which plays num_envs times as long. Raises SpecError: no game."""
+        """Makes one emulator, which plays num_envs times as long.
+
+        Raises:
+          SpecError: The id is no Atari game.
+        """
         if not spec.id.startswith(PREFIX):
             raise SpecError(
                 f"peer {self.name!r} has Atari games only, got id {spec.id!r}: measure an "

@@ -9,7 +9,7 @@ from typing import Any
 from rollouts.errors import SpecError
 from rollouts.specs import OptionValue
 
-# options of Gymnasium's emulator; the others are those of its wrappers
+# options of Gymnasium's emulator; all other options belong to its wrappers
 _EMULATOR = (
     "repeat_action_probability",
     "full_action_space",
@@ -74,7 +74,7 @@ def gymnasium_atari_options(options: Mapping[str, OptionValue]) -> dict[str, Any
     refuse("gymnasium", options, "obs_type", unless="screen")
     refuse("gymnasium", options, "use_inter_area_resize", unless=True)
     if options["continuous"]:
-        # the wrapper's no-op is given as a number
+        # the wrapper's no-op is a Discrete action, which a continuous environment does not take
         refuse("gymnasium", options, "noop_max", unless=0)
     emulator: dict[str, OptionValue] = {"frameskip": 1}
     for name in _EMULATOR:

@@ -30,7 +30,7 @@ def gymnasium_grid_options(given: Mapping[str, OptionValue]) -> dict[str, Any]:
     """Translates options into arguments of `gymnasium.make` and, where needed, of a wrapper.
 
     Raises:
-      SpecError: An option that minigrid lacks under that name for some ids.
+      SpecError: An option that minigrid does not have under the same name for every id.
     """
     known = {*_ENVIRONMENT, "observation", "tile_size"}
     if unknown := sorted(given.keys() - known):

@@ -62,7 +62,7 @@ def check_id(peer: str, spec: EnvSpec) -> None:
 
 
 def model_of(spec: EnvSpec) -> Any:
-    """The mujoco.MjModel of an id's environments, without their episodes' changes."""
+    """The mujoco.MjModel of an id's environments, without the changes that episodes make."""
     import mujoco as engine
 
     family = family_of(spec.header)
@@ -75,7 +75,7 @@ def model_of(spec: EnvSpec) -> Any:
 
 def substeps(spec: EnvSpec, model: Any) -> int:
     """The number of calls of mj_step in a step of an id's environments."""
-    # 0: the number of the DeepMind suite's task
+    # a frame_skip of 0 stands for the number of the DeepMind suite's task
     interval = dm_control.control_timestep(spec.header) if not spec.options["frame_skip"] else None
     if interval is None:
         return max(1, int(spec.options["frame_skip"]))

@@ -28,7 +28,7 @@ _NOTES = (
     "drawn before. No rewards, infos, final observations or seeds.",
     "Its threads include the caller's.",
 )
-# observed by our environments, but not computed by its step
+# field that our environments observe, but that the batch's step does not compute
 _NOT_COMPUTED = "cfrc_ext"
 
 
@@ -134,7 +134,7 @@ def _observed(options: Mapping[str, OptionValue], *, has_sensors: bool) -> list[
 
 
 def _healthy_ranges(batch: Any, spec: EnvSpec) -> list[tuple[Array, float, float]]:
-    """Numbers (N, ...) of the simulations, and for each the open interval that keeps an episode."""
+    """Values (N, ...) of the simulations, each with the open interval where an episode goes on."""
     qpos, qvel = batch.bind("qpos"), batch.bind("qvel")
     if spec.id.startswith("InvertedPendulum"):
         return [(qpos[:, 1:2], -0.2, 0.2)]

@@ -35,7 +35,7 @@ class WarpDrive:
 
     def version(self) -> str:
         """The installed version; its environments are in a package of their own."""
-        # it imports Gym for the spaces alone, which have the same names in Gymnasium
+        # WarpDrive imports Gym for the spaces alone, which have the same names in Gymnasium
         for name in ("gym", "gym.spaces"):
             sys.modules.setdefault(name, importlib.import_module(name.replace("gym", "gymnasium")))
         load("example_envs.tag_continuous.tag_continuous", "rl-warp-drive", peer=self.name)
@@ -188,7 +188,7 @@ class TagLoop:
     name = "all-pairs"
 
     def version(self) -> str:
-        """Ours."""
+        """The version of rollouts."""
         import rollouts
 
         return rollouts.__version__

@@ -61,7 +61,7 @@ class EnvPool:
                 seed=settings.seed % 2**31,
                 **options,
             )
-            # made at the first use, with warnings
+            # EnvPool makes its spaces at the first use, with warnings
             _ = env.observation_space, env.action_space
         return OpenEnv(
             self.name,

@@ -24,7 +24,7 @@ from rollouts.specs import EnvSpec
 
 Array = npt.NDArray[Any]
 
-# options of work that the engine does not do: arrays are made from its screens afterwards
+# options for work that our pool does after the engine, with the values that leave this work out
 _OURS = {"img_height": 0, "img_width": 0, "stack_num": 1}
 
 

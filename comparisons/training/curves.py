@@ -23,9 +23,9 @@ def draw(found: Mapping[str, Sequence[TrainingResult]], *, title: str) -> Figure
     """Draws a line through the seeds' mean for each trainer, in a band of their standard deviation.
 
     Args:
-      found: Trainings with each trainer, one for each seed. One in which no episode ended has no
-        line.
-      title: Above it.
+      found: Trainings with each trainer, one for each seed. A trainer in whose trainings no episode
+        ended has no line.
+      title: Text above the plot.
     """
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter

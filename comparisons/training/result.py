@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TrainingResult: what a trainer says of a whole training."""
+"""TrainingResult: the times, steps and returns that a trainer reports for a whole training."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TrainingResult:
-    """TrainingResult: what one training took.
+    """TrainingResult: the result of one training.
 
     Attributes:
       seconds: From the first env-step to the end of the last gradient step.
       env_steps: Env-steps made.
       mean_return: Mean return of the last training episodes; NaN where none ended.
-      curve: Env-steps, and that mean then, from the first to the last that the library reports.
+      curve: Env-steps and the mean return at that time, for all the means that the library reports.
     """
 
     seconds: float

@@ -53,7 +53,7 @@ def _trainer(
             model = algorithm("MlpPolicy", env, seed=task.seed, device="cpu", **settings)
             curve = _Curve()
             model.set_logger(Logger(folder=None, output_formats=[curve]))
-            # its unit is an episode there, in place of a rollout
+            # off-policy algorithms count log_interval in episodes, the others in rollouts
             often = {"log_interval": 1} if isinstance(model, OffPolicyAlgorithm) else {}
             started = time.perf_counter()
             model.learn(total_timesteps=task.total_steps, **often)

@@ -2,7 +2,7 @@
 """Trainers of Tianshou: an off-policy training with networks of 2x256; SAC learns each env-step.
 
 "rollouts" has our environments, collector and gradient steps, "rollouts-torch" our environments and
-collector, "tianshou" Tianshou's own of all three. DQN makes a gradient step for each 4 env-steps.
+collector, "tianshou" only Tianshou's own parts. DQN makes a gradient step for each 4 env-steps.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _trainer(make: Callable[..., Any], cls: Any, *, is_ours: bool) -> Trainer:
 
 
 def _curve_of(buffer: Any) -> tuple[tuple[int, float], ...]:
-    """Env-steps where episodes of a replay end, and the mean return of the last 100 until then."""
+    """Env-steps at which a replay's episodes end, each with the mean of the last 100 returns."""
     found: list[tuple[int, float]] = []
     for each in buffer.buffers:
         ends = np.flatnonzero(each.done[: len(each)])

@@ -23,7 +23,7 @@ from rollouts.errors import EngineError, SpecError
 # the libraries, and the extras that install them
 LIBRARIES = {"sb3": "sb3", "rllib": "rllib", "tianshou": "tianshou", "cleanrl": "torch"}
 
-# a gradient step for one to four env-steps, which takes a hundred times as long as the step
+# one gradient step for one to four env-steps; it takes a hundred times as long as an env-step
 _OFF_POLICY = {"dqn", "sac", "td3", "ddpg"}
 
 
@@ -40,7 +40,7 @@ class TrainingTask:
       algorithm: A name of the library's module, such as "ppo".
       id: An id of both `rollouts.make_vec` and `gymnasium.make`.
       num_envs: Environments that one process or pool steps.
-      total_steps: Env-steps of a training; the last rollout is made whole.
+      total_steps: Env-steps of a training; the last rollout is completed.
       seed: Seed of environments, networks and actions.
     """
 
@@ -74,8 +74,8 @@ def measure_training(
       library: One of `LIBRARIES`.
       task: The training; repeats have its seed and those after it.
       peers: Names of trainers next to "rollouts"; empty: all.
-      repeats: Trainings of each.
-      plot: Path of a picture of returns by env-steps; None: none is drawn.
+      repeats: Trainings of each trainer.
+      plot: Path of a plot of returns by env-steps; None: none is drawn.
       on_progress: Called with a short line before each training.
 
     Returns:

@@ -134,7 +134,7 @@ def _verify_golden(path: Path, games: Sequence[str]) -> bool:
 
 
 def _report(name: str, frames: int, found: str | None) -> None:
-    # flushed at once for a reader of a pipe
+    # flushed, so that a reader of a pipe gets each line at once
     print(
         f"{name:32} " + (f"differs in {found}" if found else f"{frames} frames equal"), flush=True
     )

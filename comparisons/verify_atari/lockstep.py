@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plays two emulators alike, and finds the first frame that differs."""
+"""Plays the same actions on two emulators, and finds the first frame that differs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from comparisons.verify_atari.players import AlePlayer, ConsolePlayer, Frame, Pl
 ACTIONS = ("random", "human-like")
 _RANDOM_FRAMES = 4  # frames that each random action is held for
 _HUMAN_FRAMES = 12  # mean number of frames
-_IDLE = 0.2  # part of a human-like player's actions that press nothing
+_IDLE = 0.2  # share of a human-like player's actions that press nothing
 _RESTART_FRAMES = 3000  # mean number of frames between restarts of a game that goes on
-_FUZZED_FRAMES = 200  # mean number of frames: a game whose memory was changed may stand still
-# games whose score ale-py's saved states restore as another number
+_FUZZED_FRAMES = 200  # the same with changed memory, which may make a game stand still
+# games whose score is another number after ale-py has restored a saved state
 _NOT_RESTORED = frozenset({"ALE/MiniatureGolf-v5"})
-_POKED = 0.1  # part of the frames before which memory is changed
+_POKED = 0.1  # probability that memory is changed before a frame
 _MOST_POKES = 4
 
 
@@ -116,7 +116,8 @@ def compare(trial: LockstepTrial) -> str | None:
     Returns:
       The first difference with its frame; None: there is none.
     """
-    # changed memory would show in the next game where that does not start from a saved state
+    # ale-py's saved states lack the frame buffers: after changes of memory, a start from one would
+    # show what the last game left there
     resets = trial.fuzz or trial.setting.sticky > 0 or trial.id in _NOT_RESTORED
     theirs = AlePlayer(trial.id, trial.setting, resets=resets)
     ours = ConsolePlayer(trial.id, trial.setting, resets=resets)

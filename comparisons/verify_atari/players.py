@@ -18,7 +18,7 @@ class Setting(NamedTuple):
     """Settings of a game.
 
     mode, difficulty: -1 is the game's own. sticky: probability that a frame repeats the action
-    before, which `seed` draws.
+    before. seed: seed of these repetitions.
     """
 
     mode: int = -1
@@ -58,7 +58,7 @@ class ConsolePlayer:
     """Our emulator as in the environment, without observations: screens are palette indices."""
 
     def __init__(self, id: str, setting: Setting, *, resets: bool = False) -> None:
-        """`resets`: keeps memory, as ale-py's resets do; else games begin as an environment's."""
+        """`resets`: keeps memory, as ale-py's resets do; else games begin as in an environment."""
         self._console = _native.AtariConsole(
             str(rom_path(id)),
             setting.mode,
@@ -70,7 +70,8 @@ class ConsolePlayer:
         self._resets = resets
 
     def restart(self) -> None:
-        # like ale-py's, a reset draws numbers of sticky actions; an environment has its own numbers
+        # as in ale-py, `reset` advances the random numbers of sticky actions; an environment has
+        # random numbers of its own
         if self._resets:
             self._console.reset()
         else:
@@ -125,7 +126,7 @@ class EnvPlayer:
 
 
 def modes_and_difficulties(id: str) -> tuple[list[int], list[int]]:
-    """Returns the modes and difficulties that ale-py has of a game."""
+    """Returns the modes and difficulties that ale-py has for a game."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
@@ -140,12 +141,12 @@ class AlePlayer:
     def __init__(
         self, id: str, setting: Setting, *, colours: bool = False, resets: bool = False
     ) -> None:
-        """`colours`: of screens, in place of palette indices. `resets`: as ConsolePlayer's."""
+        """`colours`: screens are RGB, not palette indices. `resets`: as in ConsolePlayer."""
         import ale_py
 
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
         ale: Any = ale_py.ALEInterface()
-        # the same as ours; otherwise the clock seeds it, and Adventure draws its modes
+        # the same seed as ours; otherwise the clock seeds ALE, and Adventure's draws would differ
         ale.setInt("random_seed", setting.seed if setting.sticky else 0)
         ale.setFloat("repeat_action_probability", setting.sticky)
         ale.setInt("max_num_frames_per_episode", 0)

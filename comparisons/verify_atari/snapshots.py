@@ -10,8 +10,8 @@ from comparisons.verify_atari.players import AlePlayer, EnvPlayer, Frame
 
 _BETWEEN = 60  # most frames from one snapshot to the next
 _REPLAYED = 40  # most frames after a snapshot, which are played twice
-# ale-py's states have no frame buffers: where a frame leaves pixels undrawn, later frames show,
-# until both buffers are as ours again
+# ale-py's states have no frame buffers: after a restore, pixels that a frame leaves undrawn still
+# show frames played before it, until as many frames in a row equal ours
 _STALE = 2
 
 

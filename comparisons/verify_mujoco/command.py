@@ -83,7 +83,7 @@ def verify(args: argparse.Namespace) -> bool:
         chosen = [(trained.id, trained) for trained in _policies(args)]
     else:
         chosen = [(env_id, None) for env_id in args.env_id or models.verified_ids()]
-    # a list, so that comparisons go on after one that fails
+    # a list, because `all` would stop a generator at the first comparison that fails
     return all([_verify_one(subject_of(env_id), args, trained) for env_id, trained in chosen])
 
 
@@ -232,5 +232,5 @@ def _kinds(text: str) -> list[str]:
 
 
 def _print(line: str) -> None:
-    # flushed at once for a reader of a pipe
+    # flushed, so that a reader of a pipe gets each line at once
     print(line, flush=True)

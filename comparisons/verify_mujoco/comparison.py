@@ -23,13 +23,13 @@ STAGES = (
 NEXT = ("qpos", "qvel", "act")
 # bound of a step's other outputs; accelerations at rest are differences of large numbers
 OUTPUT_BOUND = 1e-8
-_OUTPUT_FLOOR = 1e-3  # part of an output's scale
-MOST_ITERATION_DIFFERENCES = 1e-6  # part of constrained evaluations
-# part of steps whose next state may be beyond its bound by rounding; HumanoidStandup: 38 in 1e6
+_OUTPUT_FLOOR = 1e-3  # share of an output's scale
+MOST_ITERATION_DIFFERENCES = 1e-6  # share of constrained evaluations
+# share of steps whose next state may be beyond its bound by rounding; HumanoidStandup: 38 in 1e6
 MOST_BEYOND = 4e-5
-LEFT = ("left ", "up-to-date ")  # beginnings of the names of errors of outputs after a step
+LEFT = ("left ", "up-to-date ")  # prefixes of names: errors of outputs after a step
 _MOST_TRIED = 1000  # number of differing rows for which rounding is tried as the cause
-_OUTPUTS_EVERY = 16  # one of this many batches compares all outputs of a step
+_OUTPUTS_EVERY = 16  # all outputs of a step are compared in one of this many batches
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class StepComparison:
       steps: Substeps compared, including those handed back.
       constrained: Evaluations with constraints, in which iterations were counted.
       other_iterations: Evaluations in which the numbers of iterations differ.
-      other_rows: Evaluations whose rows of constraints differ in number.
+      other_rows: Evaluations in which the numbers of constraint rows differ.
       handed_back: Substeps that lanes left to MuJoCo.
       outputs_beyond: Rows of outputs that differ by more than their bound.
       overwritten: Rows of outputs in which lanes wrote where they had handed back the substep, or
@@ -51,7 +51,7 @@ class StepComparison:
         state's last digits change.
       unexplained: The other substeps of these kinds.
       errors: Errors by name: of stages, of next states ("next qpos" and so on), and of outputs.
-      first, first_of_rounding: The first such substep.
+      first, first_of_rounding: The first unexplained substep, and the first due to rounding.
       itself: Counts and errors of MuJoCo in place of lanes, from states whose last digits are
         changed. None where that was not asked for.
     """
@@ -80,7 +80,7 @@ class StepComparison:
 
     @property
     def is_explained(self) -> bool:
-        """Tells if all but next states is within bounds; rounding may change any of the others."""
+        """Tells if everything but the next states, which rounding may change, is within bounds."""
         wrong = self.unexplained + self.unseen_warnings + self.outputs_beyond + self.overwritten
         most = _most(MOST_ITERATION_DIFFERENCES, self.constrained)
         return not wrong and self.other_iterations <= most
@@ -158,7 +158,7 @@ def compare(
 
 
 def next_errors(evaluation: Mapping[str, Any], after: Mapping[str, Any], timestep: float) -> Any:
-    """Errors (N,) of the next state, by name; those of velocities relative to a step's change."""
+    """Errors (N,) of the next state, by name; for velocities relative to at least their change."""
     smooth = evaluation["qacc_smooth"][1]
     added = timestep * np.abs(smooth).max(1, initial=0)
     floors = {"qvel": added}
@@ -180,7 +180,7 @@ def _count(
         counts = found.by_kind.setdefault(kind, [0, 0])
         counts[0] += int((kinds == kind).sum())
         counts[1] += int((back & (kinds == kind)).sum())
-    # lanes have to leave states to MuJoCo of which it warns
+    # lanes have to leave to MuJoCo the states of which it warns
     found.unseen_warnings += int((after["warned"] & ~after["handed_back"]).sum())
     constrained = ours & (evaluation["nefc"][1][:, 0] > 0)
     smooth = np.abs(evaluation["qacc_smooth"][1]).max(1, initial=0)

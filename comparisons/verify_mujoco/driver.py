@@ -14,7 +14,7 @@ Array = npt.NDArray[np.float64]
 
 KINDS = ("random", "resting", "contact", "extreme")
 STATE = ("qpos", "qvel", "act", "qacc_warmstart")
-_STARTS_TURNED = 0.3  # part of the starts with joints anywhere in their range
+_STARTS_TURNED = 0.3  # share of the starts with joints anywhere in their range
 # probability that an episode ends at an env-step
 _ENDS = {"random": 1 / 300, "resting": 1 / 2000, "contact": 1 / 200, "extreme": 1 / 3}
 _BANG_STEPS = 8  # env-steps that a bang-bang action is held for

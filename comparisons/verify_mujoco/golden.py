@@ -15,7 +15,7 @@ from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
 from rollouts.errors import SpecError
 
-# largest error of the next state: other machines' rounding errors, which a step magnifies
+# largest error of the next state: allows for another machine's rounding, which a step magnifies
 BOUND = 1e-9
 _NUM_STATES = 9
 _SUBSTEPS = 120  # substeps before states are kept
@@ -82,7 +82,7 @@ def read(path: Path) -> Golden:
 
 
 def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
-    """Returns whether MuJoCo's or the lanes' step differs from the file; None if neither does."""
+    """Describes how MuJoCo's or the lanes' step differs from the file; None if neither does."""
     found = subject.comparer.step(*golden.states[subject.id].arrays())
     for number, who in ((1, f"MuJoCo {release()}"), (0, "lanes")):
         after = (found[name][number] for name in _NEXT)
@@ -98,7 +98,7 @@ def compare_with_golden(subject: Subject, golden: Golden) -> str | None:
 
 
 def next_errors_of(subject: Subject, golden: Golden, qpos: Array, qvel: Array) -> dict[str, Array]:
-    """Errors (N,) of next positions and velocities, at rest relative to a step's change."""
+    """Errors (N,) of next positions and velocities; at rest relative to a step's change."""
     arrays = golden.states[subject.id].arrays()
     smooth = np.abs(subject.comparer.forward(*arrays)["qacc_smooth"][1]).max(1)
     wanted_qpos, wanted_qvel = golden.following[subject.id]

@@ -41,7 +41,7 @@ def subject_of(id: str) -> Subject:
     """Loads the model of an environment.
 
     Raises:
-      SpecError: Its model is not MuJoCo's.
+      SpecError: The environment has no MuJoCo model.
       EngineError: MuJoCo, or the package that writes the model, is not installed.
     """
     spec = rollouts.env_spec(id)

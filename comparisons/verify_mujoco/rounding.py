@@ -29,7 +29,7 @@ def moved_states(states: ModelStates, rng: np.random.Generator) -> ModelStates:
 
 
 def beside_itself(of_moved: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """Pairs of arrays as LanesComparer's, with MuJoCo's from changed states in place of lanes'."""
+    """Pairs like LanesComparer's, with MuJoCo's results from changed states in place of lanes'."""
     pairs: dict[str, Any] = {}
     for name, other in of_moved.items():
         each = found[name]
@@ -41,8 +41,9 @@ def is_of_rounding(comparer: _native.LanesComparer, difference: Difference) -> b
     """Changes the last digits of the state, and compares the results of MuJoCo.
 
     Returns:
-      Whether MuJoCo counts iterations and rows of constraints as lanes do from one of the changed
-      states, and its next states differ among themselves as much as lanes' differs from it.
+      Whether MuJoCo has the lanes' numbers of iterations and constraint rows from at least one of
+      the changed states, and its next states differ from each other about as much as the lanes'
+      next state differs from MuJoCo's.
     """
     rng = np.random.default_rng(0)
     moved = moved_states(difference.state.rows(np.zeros(_COPIES, np.intp)), rng)

@@ -15,7 +15,8 @@ from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject
 
 LOOKS = (1, 10, 50, 100, 200)  # env-steps at which distances are taken
-# standard errors between two means; of equal means, one pair in 22 exceeds it: more episodes decide
+# most standard errors between two means; one in 22 pairs of equal means exceeds it, and then more
+# episodes decide
 MOST_ERRORS = 2.0
 _NUM_RUNS = 64
 _NUM_ENVS = 64
@@ -33,7 +34,7 @@ def divergence(subject: Subject, starts: ModelStates, *, width: int, seed: int) 
     """Median distance of positions, relative to their largest, after some env-steps.
 
     Both begin with the same states and random controls; neither is given the other's states later.
-    Substeps that lanes hand back are MuJoCo's, from the lanes' own state.
+    MuJoCo makes the substeps that lanes hand back, from the lanes' own state.
     """
     kinds = ["random"]
     ours = Driver(subject.model, starts, kinds, _NUM_RUNS, subject.frame_skip, seed).states
@@ -58,7 +59,7 @@ def divergence(subject: Subject, starts: ModelStates, *, width: int, seed: int) 
 
 
 def random_episodes(id: str, engine: str, episodes: int, seed: int) -> Means:
-    """Plays random episodes; as many in each environment, so that short ones count no more."""
+    """Plays equally many random episodes in each environment, so that short ones count no more."""
     num_envs = min(_NUM_ENVS, episodes)
     each = -(-episodes // num_envs)
     make: Any = rollouts.make_vec

@@ -14,7 +14,7 @@ from comparisons.verify_mujoco.errors import Difference, relative
 
 
 def describe(difference: Difference, model: Any, why: str = "") -> list[str]:
-    """Lines that describe the step; the contacts are MuJoCo's."""
+    """Lines that describe the step, with the contacts that MuJoCo found."""
     count = {name: [int(each[0]) for each in difference.evaluation[name]]
              for name in ("solver_niter", "nefc")}  # fmt: skip
     lines = [

@@ -20,8 +20,8 @@ class Facts:
       reference: The implementation that they are compared with.
       equal: How equal both are, in a sentence.
       oracles: Files of tests/oracle that compare them; if empty, those with the folder's name.
-      extra: The extra that brings the engine.
-      drawn: Id of the frame; "": the first one.
+      extra: The extra that installs the engine.
+      drawn: Id of the environment that the frame shows; "": the family's first.
     """
 
     title: str

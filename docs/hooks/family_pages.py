@@ -23,7 +23,7 @@ from rollouts.specs import EnvSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADERS = ROOT / "native" / "include" / "rollouts"
-# size of a family's picture: all of them together take some hundred KB
+# size of a family's GIF: the GIFs of all families together take some hundred KB
 NUM_FRAMES, WIDTH, NUM_COLOURS = 24, 200, 32
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of the Figures page's tables, drawn from the page, so that both agree."""
+"""Bar charts of the tables on the Figures page, drawn from that page, so that both agree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from comparisons.report.plots import draw_ratios
 from comparisons.report.rows import Row
 
-# "1.02 M (83.6x)": a peer's speed, and the multiple of it that ours had
+# "1.02 M (83.6x)": a peer's speed, and how many times as fast ours was
 _CELL = re.compile(r"([\d.,]+) ?([kMG]?) \(([\d.,]+)x\)")
 _TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
 _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -20,12 +20,12 @@ _SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
 @dataclass(frozen=True, slots=True)
 class FigurePlot:
-    """A picture of one table.
+    """A bar chart of one table.
 
     Attributes:
       name: Name of its file.
       table: The table's text in the page.
-      png: The picture.
+      png: The chart.
     """
 
     name: str
@@ -34,7 +34,7 @@ class FigurePlot:
 
     @property
     def shown(self) -> str:
-        """The table with the picture below it."""
+        """The table with its chart below it."""
         return f"{self.table}\n![The table's ratios as bars]({self.name})\n"
 
 
@@ -50,7 +50,7 @@ def figure_plots(markdown: str) -> list[FigurePlot]:
 
 
 def _rows(table: str) -> Iterator[Row]:
-    """Our and the peers' rows of a table whose column "rollouts" stands before the peers'."""
+    """Rows of rollouts and its peers; in the table, column "rollouts" precedes the peers."""
     head, _, *lines = (_cells(line) for line in table.splitlines())
     if "rollouts" not in head:
         return

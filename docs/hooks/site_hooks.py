@@ -27,7 +27,7 @@ _FIGURES = "benchmarks.md"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Adds a page per family and per library, and that of features, to the navigation."""
+    """Adds the pages of families, of libraries and of features to the navigation."""
     pages = [
         {facts_of(family).title: f"environments/{family.headers.split('/')[1]}.md"}
         for family in FAMILIES
@@ -65,7 +65,7 @@ _plots: list[FigurePlot] = []
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Remembers how each page begins; adds adapters to their page, pictures to tables."""
+    """Remembers how each page begins; adds the adapters to their page, and charts to tables."""
     paragraphs = (part.strip() for part in markdown.split("\n\n"))
     texts = (part for part in paragraphs if re.match(r"[A-Z`*\[]", part))
     _first_sentences[page.file.src_uri] = " ".join(next(texts, "").split())

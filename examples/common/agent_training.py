@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop for several agents: rollouts, checkpoints, resuming, pictures."""
+"""The training loop for several agents: rollouts, checkpoints, resuming, plots."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ class AgentTraining:
         self.make_policy, self.made_by = make_policy, program_of(make_policy)
         self.per_update = max(1, args.num_workers) * args.num_envs * args.rollout_length
         self.num_updates = math.ceil(args.total_steps / self.per_update)
-        # an update holds whole episodes: agents that leave early end theirs in other rollouts
+        # rollouts of a whole episode, over which returns are averaged: agents that leave early end
+        # their episodes in other rollouts than agents that stay
         self.whole = math.ceil((envs.max_episode_steps or 1) / args.rollout_length)
         self.recent: dict[str, deque[list[float]]] = {
             name: deque(maxlen=max(20, self.whole)) for name in groups
@@ -156,7 +157,7 @@ class AgentTraining:
         save_checkpoint(self.args.run_dir, checkpoint)
 
     def learn(self, batches: Batches) -> str:
-        """Makes one update of each group; returns a line that shows it."""
+        """Makes one update of each group; returns a line that describes it."""
         joint = joint_observation(batches, max(1, self.args.num_workers) * self.args.num_envs)
         left = max(0.0, 1 - self.env_steps / (self.num_updates * self.per_update))
         self.updates += 1
@@ -177,7 +178,7 @@ class AgentTraining:
         return "; ".join(told)
 
     def run(self, title: str) -> bool:
-        """Trains; returns whether Ctrl-C or SIGTERM ended it. The title is the picture's."""
+        """Trains; returns whether Ctrl-C or SIGTERM ended it. `title` is the title of the plot."""
         before = self.updates
         # save_checkpoint writes into the path if it is a folder, else to a file of that name
         self.args.run_dir.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ class AgentEnvs:
             return rollouts.make_multi_agent_vec(
                 self.name, num_envs, num_threads=num_threads, **common, **self.options
             )
-        # one thread steps them in its own process, as a native pool's would
+        # with one thread, this process steps them itself, as with a native pool
         processes = 0 if num_threads == 1 else num_threads and min(num_threads, num_envs)
         one = functools.partial(self.function, **self.options)
         return rollouts.from_parallel_env_fns([one] * num_envs, num_processes=processes, **common)

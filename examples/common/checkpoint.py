@@ -62,7 +62,7 @@ def add_resume_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def resumed_run(args: argparse.Namespace) -> Path | None:
-    """Returns the checkpoint to go on with, or its directory; None for a run that begins.
+    """Returns the checkpoint to go on with, or its directory; None for a new run.
 
     Raises:
       ValueError: --auto-resume without --run-dir, or with --resume.
@@ -84,7 +84,7 @@ def read_training(path: Path, kind: str, **expected: Any) -> dict[str, Any]:
       kind: the program and its version.
       expected: attributes that the checkpoint must have, such as id.
     Raises:
-      SpecError, a ValueError: there is no checkpoint, or it is damaged, or another program's.
+      SpecError, a ValueError: there is no checkpoint, or it is damaged, or of another program.
     """
     checkpoint = load_checkpoint(path)
     found = checkpoint.training.get("kind")

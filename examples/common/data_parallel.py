@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes that learn one policy, each with environments and a device of its own.
 
-`torchrun` starts them and gives each its number; without it there is one.
+`torchrun` starts them and gives each its number; without it there is one process.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class Processes:
 
     Attributes:
       rank, count: This process's number, and the number of processes.
-      device: This process's device; with "cuda" each process of a machine has a card of its own.
+      device: This process's device; with "cuda" each process of a machine has a GPU of its own.
     """
 
     def __init__(self, device: str) -> None:
-        """Connects to the others: by NCCL where they have cards, else by Gloo."""
+        """Connects to the others: by NCCL where they have GPUs, else by Gloo."""
         self.rank, self.count = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         self.device = device
         if self.count > 1:

@@ -64,7 +64,7 @@ class Learner:
                 self.optimizer.step()
 
     def prepare(self, found: Sequence[RolloutBatch[Tensor]]) -> Any:
-        """The steps that an update learns from, in one row."""
+        """The steps that an update learns from, flattened to one axis."""
         there = torch.cat([active(one).flatten() for one in found])
         # the steps in which the agent was still there; with one agent all steps
         index = torch.arange(len(there), device=there.device)[there]
@@ -75,7 +75,7 @@ class Learner:
 
     def losses(self, data: Any) -> Iterator[Tensor]:
         """The losses of the minibatches of one pass."""
-        # as many minibatches in each process
+        # every process has the same number of minibatches
         for index in self.permutation(len(data[0])).tensor_split(self.args.num_minibatches):
             obs, *rest = (one[index] for one in data)
             with torch.autocast(obs.device.type, torch.bfloat16, enabled=self.args.bf16):
@@ -120,7 +120,7 @@ class RecurrentLearner(Learner):
         )
 
     def prepare(self, found: Sequence[RolloutBatch[Tensor]]) -> Any:
-        """The states before the first step, their agents' rows, and the steps (T, B, ...)."""
+        """The states before the first step, and the steps (T, B, ...) with ends and active rows."""
         state = [torch.cat(parts) for parts in zip(*(x.policy_state for x in found), strict=True)]
         of_each = [(x.terminated | x.truncated, active(x), *arrays(x)) for x in found]
         return state, [torch.cat(column, 1) for column in zip(*of_each, strict=True)]

@@ -60,7 +60,7 @@ def evaluate(
         obs, _ = env.reset()
         while playing.any():
             obs, _, terminated, truncated, info = env.step(act(obs))
-            # instead of `reward`, which a wrapper may have scaled
+            # episode_return is used instead of `reward`, which a wrapper may have scaled
             ended = terminated | truncated
             total += info["episode_return"] * (playing & ended)
             playing &= ~ended
@@ -73,7 +73,7 @@ class EvaluationLog:
     def __init__(self, directory: Path, *, until: int = 0) -> None:
         """Continues the directory's file after its evaluations up to env-step `until`."""
         self.path = directory / FILE_NAME
-        # a process that was killed may have logged more than its last checkpoint knows
+        # a process that was killed may have logged more than its last checkpoint contains
         known = read_evaluations(directory) if until and self.path.is_file() else []
         self.rows: list[Evaluation] = []
         with self.path.open("w", newline="") as file:

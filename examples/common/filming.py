@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An episode of several agents as an animated picture."""
+"""An episode of several agents as an animation."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def film(
       seed: Seed of the environment.
 
     Returns:
-      Frames written: the first one and one for each step.
+      Number of frames written: the first one, and one for each step.
 
     Raises:
       EngineError: pygame or imageio is missing (extra `render`).
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # without autoreset the last frame is the episode's own
+    # without autoreset the last frame still belongs to the episode
     env = rollouts.make_multi_agent_vec(
         env_id, 1, num_threads=1, seed=seed, autoreset_mode="disabled", **options
     )

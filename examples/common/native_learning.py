@@ -46,7 +46,7 @@ def read_module(
       module: Module that `NativePolicy.from_torch` can take, with its spaces.
       optimizer: Optimiser that `NativeLearner` can take.
       engine: Choice of --learner-engine.
-      num_threads: Threads of a large minibatch.
+      num_threads: Threads that compute a large minibatch.
 
     Raises:
       SpecError: The engine is "native", which cannot read the module.
@@ -95,7 +95,7 @@ def read_or_none(read: Callable[[], Steps], engine: str) -> Steps | None:
 
 
 def logs_of(found: Sequence[Losses]) -> dict[str, float]:
-    """Means over all minibatches under the names of LOGGED; the value loss is half the error."""
+    """Means over all minibatches by the names of LOGGED; value_loss is half the squared error."""
     parts = [
         np.stack(
             [

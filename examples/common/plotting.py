@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a training run, drawn without a display."""
+"""Plots of a training run, drawn without a display."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def save_training_curves(
     """Writes a PNG with the learning curve above and the throughput below.
 
     Args:
-      path: file of the picture.
+      path: file of the plot.
       history: one dict per update with env_steps, seconds, mean_return and env_steps_per_s.
       title: the program and environment, and the result.
       target: the return to reach, drawn as a line; None for none.
@@ -65,9 +65,9 @@ def save_group_curves(
     """Writes a PNG of the mean returns of several groups of agents.
 
     Args:
-      path: file of the picture.
+      path: file of the plot.
       history: group -> (env-steps, mean return of an agent), one after the other.
-      title: title of the picture.
+      title: title of the plot.
     """
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -101,7 +101,7 @@ def save_frames(path: Path, stacks: NDArray[Any], labels: Sequence[str]) -> None
     """Writes a PNG with one row per observation, its stacked frames from old to new.
 
     Args:
-      path: file of the picture.
+      path: file of the image.
       stacks: (N, S, height, width) uint8.
       labels: N texts, one for each row.
     Raises:

@@ -22,7 +22,7 @@ class Progress:
     env_steps: int = 0
     updates: int = 0
     seconds: float = 0.0
-    returns: list[float] = field(default_factory=list)  # the last 100 episodes'
+    returns: list[float] = field(default_factory=list)  # returns of the last 100 episodes
     history: list[dict[str, float]] = field(default_factory=list)  # one row per update
 
     @property
@@ -49,7 +49,7 @@ class Progress:
         self.updates += 1
         self.seconds = seconds
         self.returns = [*self.returns, *returns.tolist()][-EPISODES_IN_MEAN:]
-        # throughput over ten updates: that of one scatters, because fragments arrive in bursts
+        # throughput over ten updates: that of a single one varies, since fragments arrive in bursts
         before = self.history[-10:][0] if self.history else {"env_steps": 0, "seconds": 0}
         rate = (self.env_steps - before["env_steps"]) / (seconds - before["seconds"])
         row = {"env_steps": self.env_steps, "seconds": seconds, "mean_return": self.mean_return}

@@ -44,7 +44,7 @@ ARM = """
 GOAL = GoalColumns(achieved_goal=(4, 6), desired_goal=(6, 8))
 REWARD = SparseReward(0.02)  # m
 EPISODE = 50  # steps of 50 ms
-# a square in reach of the tip; the tip's site stays in its place
+# the goal's site is drawn in a square that the tip can reach, and the tip's site stays in place
 GOALS = Uniform([[-0.13, -0.13, 0], [0.1, 0, 0]], [[0.13, 0.13, 0], [0.1, 0, 0]])
 TIP, TARGET = "site_xpos:tip[0:2]", "site_xpos:goal[0:2]"
 

@@ -48,7 +48,7 @@ class ReplayLearner(Trained, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EpsilonGreedy:
-    """The action of the highest value or, with the environment's epsilon as probability, any."""
+    """The action of highest value or, with the environment's epsilon as probability, any action."""
 
     epsilon: Tensor  # (num_envs,) of one worker
     start: int  # the action space's first action
@@ -135,8 +135,9 @@ def make_table(args: argparse.Namespace, items: ItemKind, *, tolerance: float = 
             f"{args.total_steps:,} gives: learning begins after {min_size:,}",
             file=sys.stderr,
         )
-    # two fragments on their way to each shard, and the batch in use besides those drawn ahead
+    # two fragments are on their way to each shard
     coming = 2 * max(1, args.num_shards) * args.num_envs * args.rollout_length / period
+    # the batch in use and those drawn ahead are sampled early
     slack = max(tolerance * per_insert * min_size, 4 * args.batch_size + per_insert * coming)
     return TableConfig(
         items=items,
@@ -167,7 +168,7 @@ def run(
       make_policy: called in each worker.
       table: table of the replay.
       kind: kind of the checkpoint: the program and its version.
-      title: title of the picture.
+      title: title of the plot.
       counts: (N,) of all environments, by env_id: whether their episodes count; None: all.
       queue: see `rollouts.RolloutCoordinator`; credits_per_worker=1 collects with newer weights.
       training_type: maker of the ReplayTraining, for a program with a subclass.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sinks of a training's metrics, besides the terminal."""
+"""Sinks of a training's metrics, in addition to the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def make_sinks(
     Args:
       args: arguments with the options of `add_sink_arguments`.
       directory: directory of the run.
-      writer: TensorBoard's.
+      writer: TensorBoard's writer.
       first_step: env-steps of the runs that this one resumes.
     """
     # `rollouts top` shows the status file

@@ -35,10 +35,10 @@ REACH = 0.8
 class SpreadScore:
     """Score of policies in simple_spread_v3 with its defaults."""
 
-    mean_return: float  # an agent's, all episodes
+    mean_return: float  # an agent's mean over all episodes
     num_episodes: int
-    authors_return: float  # in the authors' units, episodes that they would have
-    authors_error: float  # its standard error
+    authors_return: float  # in the authors' units, over episodes that their scenario could have
+    authors_error: float  # standard error of authors_return
     authors_episodes: int
 
 
@@ -51,7 +51,7 @@ def score_spread(
       policies: group -> the policy that its agents share.
       num_episodes: N.
       seed: Seed of the environments.
-      likeliest: Takes the likeliest action, else one that is drawn, as in training.
+      likeliest: Whether to take the likeliest actions; else they are drawn, as in training.
     """
     env = rollouts.make_multi_agent_vec(
         "simple_spread_v3", num_episodes, seed=seed, autoreset_mode="same_step"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training's end by a signal: Ctrl-C, or that of Slurm and Kubernetes before they kill."""
+"""A training's end by a signal: Ctrl-C, or the one that Slurm and Kubernetes send first."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of environments with several agents that are not their defaults."""
+"""Options for environments with several agents, where they differ from the defaults."""
 
 from __future__ import annotations
 

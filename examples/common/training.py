@@ -125,7 +125,7 @@ def run(
       make_learner: called once.
       make_policy: called in each worker.
       kind: kind of the checkpoint: the program and its version.
-      title: title of the picture.
+      title: title of the plot.
       fragments_per_update: number of workers' rollouts in one batch.
       queue: most rollouts of a worker that are under way or wait for the learner, and their largest
         age.
@@ -183,7 +183,7 @@ class Run:
         self.args, self.trained, self.kind = args, trained, kind
         self.made_by = program_of(make_policy)
         self.progress = Progress()
-        self.statistics: dict[str, rollouts.RunningStatistics] = {}  # wrappers that normalise
+        self.statistics: dict[str, rollouts.RunningStatistics] = {}  # for normalising wrappers
         self.stats: dict[str, Any] = {}  # the coordinator's, at the end of this process's training
         args.resume = resumed_run(args)
         if args.resume:
@@ -212,7 +212,7 @@ class Run:
 
     def make_writer(self) -> SummaryWriter:
         """Returns TensorBoard's writer."""
-        # a process that was killed may have logged more than its last checkpoint knows
+        # a process that was killed may have logged more than its last checkpoint contains
         return SummaryWriter(self.dir, purge_step=self.progress.env_steps + 1)
 
     def make_bar(self) -> tqdm[Any]:
@@ -319,12 +319,12 @@ class Training(Run):
         version = coordinator.publish_weights(learner.policy.weights())
         with bar, writer, self.make_reporter(coordinator.stats, writer):
             while not (self.is_finished() or stop.is_set()):
-                # the workers go on with the weights they have while these lines learn
+                # the workers go on with the weights they have while this process learns
                 batch = next_batch(coordinator, stop, fragments_per_update)
                 if batch is None:
                     break
                 self.statistics = coordinator.statistics
-                if start is None:  # training begins where its first rollout is there
+                if start is None:  # the clock starts with the first rollout
                     self.waited_s = time.perf_counter() - asked
                     start = time.perf_counter() - progress.seconds
                 lag = version - batch.policy_version
@@ -372,7 +372,7 @@ class Training(Run):
 
 
 def run_dir(args: argparse.Namespace) -> Path:
-    """The directory of the outputs: as told, else the resumed run's, else a new one."""
+    """The directory of the outputs: --run-dir, else that of the resumed run, else a new one."""
     if args.run_dir:
         return Path(args.run_dir)
     if args.resume:

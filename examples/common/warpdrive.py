@@ -52,7 +52,7 @@ def read_warpdrive(path: Path) -> dict[str, Any]:
     episode_length = env.pop("episode_length", EPISODE_LENGTH)
     seed = env.pop("seed", None)
     if seed is not None and name == "tag_continuous":
-        # where agents begin, in all episodes
+        # this seed decides where agents begin, in all episodes
         env["start_seed"] = seed
     policies, trainer = _policies(content, name)
     return {

@@ -158,7 +158,7 @@ def main(argv: list[str] | None = None) -> int:
         optimizer.param_groups[0]["lr"] = args.learning_rate * (1 - update / num_updates)
         returns.extend(batch.episodes().returns)
 
-        # an episode that was truncated would have gone on from its last observation
+        # a truncated episode would have gone on: the value of its last observation counts
         advantages, targets = batch_gae(batch, gamma=args.gamma, gae_lambda=args.gae_lambda)
 
         # learns from the rollout
@@ -190,4 +190,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

@@ -6,7 +6,7 @@ An agent's loop as Acme and dm_env's documentation write it, and what changes:
     -environment = catch.Catch()
     +environment = rollouts.integrations.dm_env.Environment("Catch-v0", seed=1)
 
-The second loop is the first over N environments: every field of a TimeStep is an array. Run it:
+The second loop does the same over N environments: every field of a TimeStep is an array. Run it:
 
     python examples/integrations/dm_env_loop.py --episodes 20 --steps 500
 """
@@ -46,7 +46,7 @@ def play_batch(num_envs: int, steps: int) -> float:
         environments.reset()
         for _ in range(steps):
             timestep = environments.step(rng.integers(3, size=num_envs))
-            # Catch pays in an episode's last step alone
+            # Catch gives a reward only in an episode's last step
             total += timestep.reward.sum()
             episodes += int((timestep.step_type == 2).sum())
     return total / max(1, episodes)
@@ -68,4 +68,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An environment of your own, in Python, hosted in processes and collected from by a policy.
+"""A Python environment of your own, hosted in processes, from which a policy collects.
 
     python examples/integrations/env_fns.py                     in this process
     python examples/integrations/env_fns.py --num-workers 2     in two Ray workers
@@ -104,7 +104,7 @@ def main(argv: list[str] | None = None) -> list[float]:
     optimizer = torch.optim.Adam(policy.module.parameters(), lr=1e-2)
     returns: list[float] = []
     with rollouts.RolloutCoordinator(
-        "Corridor",  # a name for your own eyes
+        "Corridor",  # any name: make_env makes the environments
         make_policy,
         num_workers=args.num_workers,
         num_envs_per_worker=16,
@@ -134,4 +134,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

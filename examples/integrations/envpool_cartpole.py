@@ -6,7 +6,7 @@ EnvPool's documentation, and what changes:
     -import envpool
     +import rollouts.integrations.envpool as envpool
 
-The step after an episode's end returns the next one's first observation, as in EnvPool. Run it:
+The step after an episode's end returns the next episode's first observation, as in EnvPool. Run it:
 
     python examples/integrations/envpool_cartpole.py --steps 2000
 """
@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> float:
     for _ in range(args.steps):
         obs, _, done, info = env.recv()
         lengths += info["elapsed_step"][done].tolist()
-        # push to where the pole falls
+        # pushes the cart to the side to which the pole falls
         action = (obs[:, 2] + 0.2 * obs[:, 3] > 0).astype(np.int32)
         env.send(action, info["env_id"])
     env.close()
@@ -53,4 +53,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

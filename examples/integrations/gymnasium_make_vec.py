@@ -3,7 +3,7 @@
 
     python examples/integrations/gymnasium_make_vec.py --num-steps 2000
 
-The difference to the loop in Gymnasium's documentation:
+The difference from the loop in Gymnasium's documentation:
 
      import gymnasium
     +import rollouts
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> float:
     print(f"rollouts {rollouts.__version__}: {len(rollouts.env_ids())} ids under rollouts/")
     rates = {}
     for env_id in ("CartPole-v1", "rollouts/CartPole-v1"):
-        # Gymnasium has a vectorised CartPole of its own; for all ids it has "sync"
+        # Gymnasium also has a vectorised CartPole of its own, but "sync" exists for all ids
         mode = None if env_id.startswith("rollouts/") else "sync"
         envs = gymnasium.make_vec(env_id, num_envs=args.num_envs, vectorization_mode=mode)
         envs = RecordEpisodeStatistics(envs)
@@ -59,4 +59,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

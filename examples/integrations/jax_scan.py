@@ -10,7 +10,7 @@ EnvPool's documentation on XLA, and what changes:
 
 `step` returns the batch by name (`batch.obs`, `batch.reward`, ...), as `env.recv_batch()` does. The
 example improves a linear policy by evolution: each environment has its own parameters, so that one
-rollout tries as many as there are environments. Run it:
+rollout tries as many policies as there are environments. Run it:
 
     python examples/integrations/jax_scan.py --generations 20
 """
@@ -30,7 +30,7 @@ with needs("jax", "this example"):
 
 
 def main(argv: list[str] | None = None) -> float:
-    """Improves the policy; returns the mean steps without a fall of the last generation."""
+    """Improves the policy; returns the last generation's mean number of steps without a fall."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num-envs", type=int, default=256)
     parser.add_argument("--steps", type=int, default=400, help="of a rollout")
@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> float:
 
     @jax.jit
     def rollout(handle: Any, obs: Any, weights: Any) -> tuple[Any, Any, Any]:
-        """Returns the steps without a fall of each environment, with weights (num_envs, 4)."""
+        """Returns each environment's steps without a fall, with weights (num_envs, 4)."""
 
         def one(carry: Any, _: Any) -> tuple[Any, Any]:
             handle, obs = carry
@@ -74,4 +74,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

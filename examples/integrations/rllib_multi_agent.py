@@ -16,7 +16,7 @@
     +)
      config.multi_agent(policies={"shared"}, policy_mapping_fn=lambda agent, episode, **_: "shared")
 
-The three agents share a policy. Their returns, added, are about -80 with random actions and -57
+The three agents share a policy. The sum of their returns is about -80 with random actions and -57
 after 150 000 steps, in a minute on two cores, nearly all of which is RLlib's learner.
 """
 
@@ -89,4 +89,4 @@ if __name__ == "__main__":
         parser.add_argument("--stop-return", type=float, default=-50.0)
         main(**vars(parser.parse_args()))
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

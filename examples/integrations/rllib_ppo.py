@@ -74,4 +74,4 @@ if __name__ == "__main__":
         parser.add_argument("--stop-return", type=float, default=450.0)
         main(**vars(parser.parse_args()))
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

@@ -3,7 +3,7 @@
 
     python examples/integrations/sb3_dqn.py
 
-The difference to the example in Stable-Baselines3's documentation:
+The difference from the example in Stable-Baselines3's documentation:
 
     -import gymnasium as gym
     -from stable_baselines3 import DQN
@@ -75,4 +75,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

@@ -4,7 +4,7 @@
     python examples/integrations/sb3_ppo.py
     python examples/integrations/sb3_ppo.py --num-workers 2      from two Ray actors
 
-The difference to the example in Stable-Baselines3's documentation:
+The difference from the example in Stable-Baselines3's documentation:
 
     -from stable_baselines3 import PPO
     -from stable_baselines3.common.env_util import make_vec_env
@@ -66,4 +66,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

@@ -3,8 +3,8 @@
 
 Run it: `python examples/integrations/tianshou_dqn.py`
 
-It is Tianshou's own example of DQN (`examples/discrete/discrete_dqn.py`) in this repository's
-words. What differs from a script with Tianshou's environments and collectors:
+It is Tianshou's own example of DQN (`examples/discrete/discrete_dqn.py`), rewritten in this
+repository's style. What differs from a script with Tianshou's environments and collectors:
 
     -    training_envs = ts.env.DummyVectorEnv(
     -        [lambda: gym.make(task) for _ in range(num_training_envs)]
@@ -114,4 +114,4 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(130)  # as shells say that Ctrl-C ended it
+        sys.exit(130)  # the status that shells report after Ctrl-C

@@ -26,10 +26,11 @@ What differs from EnvPool, on purpose:
   * An environment's failure, a wrong action, an id twice and a recv that would never return are
     errors; there they end the process, corrupt data or hang.
   * `terminated` and `truncated` are independent; there the last allowed step is never terminated.
-  * `seed` gives other random numbers, and `reset(seed=...)` works.
+  * `seed` gives other random numbers than EnvPool's, and `reset(seed=...)` works.
   * `info` always has reward (unclipped), terminated (the game is over, int32), lives (0 where there
-    are none), TimeLimit.truncated and all that the environment itself reports. An info that EnvPool
-    names otherwise also has Gymnasium's name. "dm" has no TimeLimit.truncated.
+    are none), TimeLimit.truncated and all that the environment itself reports. An info for which
+    EnvPool has a name of its own is also there under Gymnasium's name. "dm" has no
+    TimeLimit.truncated.
   * MiniGrid and BabyAI report no agent_pos.
   * Bounds of observations are Gymnasium's and dm_control's. Parts of observations that a task
     lacks, while other tasks of its dm_control domain have them, are zero, and so is the origin of

@@ -30,7 +30,7 @@ def tells_missions(task: AskedTask) -> bool:
 
 
 def mission_id(task: AskedTask, batch: StepBatch) -> Any:
-    """(B,) int32: 0 where a level has one mission, or EnvPool numbers none; BabyAI's are -1."""
+    """(B,) int32: 0 where a level has one mission or EnvPool numbers none; -1 for BabyAI."""
     lib = library(batch.obs)
     zeros = lib.zeros(len(batch.obs), np.int32)
     if task.header.startswith(_BABYAI):
@@ -60,7 +60,7 @@ def mission_id(task: AskedTask, batch: StepBatch) -> Any:
 
 
 def _template(words: Any) -> Any:
-    """Returns for each row (B, W) the number of Fetch's beginning that it starts with."""
+    """Returns for each row (B, W) the index in _FETCH of the words with which it begins."""
     found = 0
     for number, text in enumerate(_FETCH):
         begin = [mission_words().index(one) for one in text.split()]

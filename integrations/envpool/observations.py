@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 
 _SUITE = "envs/dm_control/"
-_NO_LIMIT = 1e10  # mjMAXVAL, what dm_control and EnvPool call an action without a limit
+_NO_LIMIT = 1e10  # mjMAXVAL, the bound in dm_control and EnvPool of an action without a limit
 # EnvPool has one structure for all tasks of a domain: these parts come last, and are zeros for a
 # task that lacks them
 _DOMAINS: Mapping[str, Mapping[str, Shape]] = {
@@ -52,7 +52,7 @@ class Missions:
     """The sentences of missions, from our observations, which have the words as numbers."""
 
     def __init__(self, num_bytes: int) -> None:
-        """Takes the length of each sentence in bytes; longer ones are cut, shorter end in zeros."""
+        """Takes the bytes of each sentence; longer sentences are cut, shorter ones end in zeros."""
         words = [word.encode() for word in mission_words()]
         pieces = [word if word in (b"", b",") else b" " + word for word in words]
         longest = max(map(len, pieces))
@@ -67,7 +67,7 @@ class Missions:
         lib = library(words)
         lengths = lib.asarray(self._lengths)[words]
         ends = lengths.cumsum(1)
-        # without the first word's space
+        # place 0 is the space before the first word, which is left out
         place = lib.arange(1, self._num_bytes + 1)
         index = (ends[:, :, None] <= place).sum(1)
         is_letter = index < words.shape[1]
@@ -117,7 +117,7 @@ class DictObservations:
         dtype: Any = native.single_observation_space.dtype
         for name, shape in self._missing.items():
             own[name] = spaces.Box(-np.inf, np.inf, shape, dtype)
-        # a plain dict would be sorted
+        # ordered, because spaces.Dict sorts a plain dict
         self.space = spaces.Dict(OrderedDict((name, own[name]) for name in self._order))
 
     def split(self, obs: Any, env_id: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rollouts.errors import SpecError
 from rollouts.machine.cpu_count import usable_cpus
 
 PREFIX = "ALE/"
-NO_LIMIT = 2**31 - 1  # what EnvPool calls an episode without a time limit
+NO_LIMIT = 2**31 - 1  # max_episode_steps in EnvPool of episodes without a time limit
 OLD_ALIASES = {"CliffWalking-v0": "CliffWalking-v1"}
 
 # EnvPool's name -> ours; options that are not listed have the same name
@@ -154,7 +154,7 @@ def pinned_cpus(config: Mapping[str, Any]) -> bool | list[int]:
 
 
 def num_threads(config: Mapping[str, Any]) -> int:
-    """Threads that step; pinned ones are at most as many as CPUs."""
+    """Threads that step; if they are pinned, at most as many as there are CPUs."""
     usual = min(usable_cpus(), config["num_envs"])
     threads = config["num_threads"] or usual
     if config["thread_affinity_offset"] < 0 or not hasattr(os, "sched_getaffinity"):
@@ -174,7 +174,7 @@ def first_seeds(config: Mapping[str, Any]) -> tuple[int | None, list[int] | None
 def _our_id(task_id: str) -> str:
     ids = env_ids()
     wanted = OLD_ALIASES.get(task_id, task_id)
-    # EnvPool writes some games in another case
+    # EnvPool capitalises some games' names differently
     by_name = {name.removeprefix(PREFIX).lower(): name for name in ids}
     found = by_name.get(str(wanted).removeprefix(PREFIX).lower())
     if found is None:

@@ -39,16 +39,16 @@ What to change in an algorithm's config:
 
 Traps handled:
   * RLlib takes NEXT_STEP autoreset for granted; anything else is refused, since it would lose
-    final observations without a word. RolloutsEnvRunner itself steps in SAME_STEP mode, which
+    final observations silently. RolloutsEnvRunner itself steps in SAME_STEP mode, which
     has no wasted steps, and puts each final observation where it belongs.
   * Statistics of normalize_observation and normalize_reward, which RLlib would neither merge, save
     nor hand to evaluation, are refused: its MeanStdFilter is a connector.
   * RLlib's vectorised creators lose worker_index; seeds come from `config.debugging(seed=)`.
   * Spaces of module and environment that differ are refused when the runner is made.
   * Episodes own writable memory that no other episode and no pool touches.
-  * Custom connectors, callbacks of episodes, and stateful modules that torch computes see what
-    they see in RLlib: both runners then run its own loop over the same pool, and `slow_reason`
-    is the reason.
+  * Custom connectors, callbacks of episodes, and stateful modules that torch computes get the
+    same data as in RLlib: both runners then run RLlib's own loop over the same pool, and
+    `slow_reason` gives the reason.
   * RLlib marks agents that the time limit truncated as terminated, too, so that its learners take
     the value of their last observation for 0, and its wrapper for PettingZoo does not end an
     episode in which some agents terminate while the limit truncates the others. In the bulk
@@ -58,9 +58,9 @@ Modules like those that PPO, APPO and IMPALA build for vectors are read as a pro
 pool's threads compute between steps. Their layers are those of `rollouts.NativePolicy`, and their
 actions are discrete, or a Gaussian's that are normalised to symmetric bounds, clipped or
 unbounded. Outputs are torch's within 1e-5, and the module's `forward` is not called. The states of
-stateful modules (use_lstm) are carried by the pool's threads, and episodes have `state_out` of each
-step. Torch computes modules that draw actions themselves or need the time step (DQN, SAC), modules
-for images, and every module where episodes keep their infos.
+stateful modules (use_lstm) are kept by the pool's threads, and episodes have the `state_out` of
+each step. Torch computes modules that draw actions themselves or need the time step (DQN, SAC),
+modules for images, and every module where episodes keep their infos.
 
 What differs from RLlib's runner: `episode.infos` are empty unless a learner connector is
 configured; actions are drawn from the same distributions by other random numbers; rewards of

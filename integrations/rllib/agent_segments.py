@@ -228,7 +228,8 @@ class AgentSegments:
         ],
         said: Mapping[str, set[str]],
     ) -> dict[str, EndedEpisode]:
-        """Puts the steps of one place into an episode; returns the agents that ended so far."""
+        """Puts the steps at one of `_places` into an episode; returns the agents that ended so
+        far."""
         env, begin, end, is_first = place
         before = self._length[env] if is_first else 0
         lookback = min(before, self._first)
@@ -277,7 +278,7 @@ class AgentSegments:
         )
 
     def _forget_ended(self, ends: Ends, going: Chunks) -> None:
-        """Resets length and left agents of episodes that have no step yet."""
+        """Resets the length and the agents that left, for episodes that have no step yet."""
         for env in set(ends.row.tolist()) - set(going.row.tolist()):
             self._length[env], self._left[env] = 0, {}
 
@@ -295,7 +296,8 @@ def _ends(ended: Sequence[tuple[int, int, MultiAgentEpisode]]) -> Ends:
 
 
 def _places(chunks: Chunks) -> list[tuple[int, int, int, bool]]:
-    """Each chunk's environment, first step, step after the last, and whether it may go on."""
+    """Each chunk's environment, first step, step after the last, and whether it is the
+    environment's first."""
     return list(zip(*(column.tolist() for column in chunks), strict=True))
 
 

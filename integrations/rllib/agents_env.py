@@ -21,7 +21,8 @@ Dicts = tuple[list[ByAgent], list[ByAgent], list[ByAgent], list[ByAgent], list[B
 
 
 class AgentsEnv(VectorMultiAgentEnv):
-    """A pool with RLlib's attributes; `reset` and `step` are the pool's own, of whole batches.
+    """A pool with RLlib's attributes; `reset` and `step` are the pool's own, and return whole
+    batches.
 
     Attributes:
       pool: The `rollouts.MultiAgentVectorEnv`, which is closed with this.
@@ -59,7 +60,8 @@ class AgentsEnv(VectorMultiAgentEnv):
         self.pool.close()
 
     def by_group(self, grouped: Any) -> dict[str, Array]:
-        """Returns group -> array for a result of the pool; of a single group this is the array."""
+        """Returns group -> array for a result of the pool, which is an array if there is one
+        group."""
         if isinstance(grouped, Mapping):
             return dict(grouped)
         return {next(iter(self.pool.groups)): grouped}

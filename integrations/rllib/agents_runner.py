@@ -125,7 +125,7 @@ class RolloutsMultiAgentEnvRunner(MultiAgentEnvRunner):
         self._module_reason = self._find_module_reason()
 
     def get_metrics(self) -> Any:
-        """As MultiAgentEnvRunner, of the episodes that ended since the last call."""
+        """As MultiAgentEnvRunner, for the episodes that ended since the last call."""
         for each in self._ended:
             self._log_episode_metrics(
                 each.length,

@@ -23,7 +23,8 @@ class Ends(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Ends], obs: Array) -> Ends:
-        """Joins all parts in their order; of no parts, the observations are like `obs` (N, ...)."""
+        """Joins all parts in their order; without parts, the result is empty, with rows like `obs`
+        (N, ...)."""
         if not parts:
             none, never = np.zeros(0, np.int64), np.zeros(0, np.bool_)
             return cls(none, none, never, never, obs[:0])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes RLlib's episodes of whole arrays."""
+"""Makes RLlib's episodes from whole arrays."""
 
 from __future__ import annotations
 

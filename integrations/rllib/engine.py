@@ -24,7 +24,8 @@ class ModuleEngine:
     """
 
     def __init__(self, wanted: Engine, worker_index: int) -> None:
-        """Raises SpecError where `wanted` is no engine. Each worker index draws other numbers."""
+        """Raises SpecError where `wanted` is no engine. Each worker index draws different random
+        numbers."""
         one_of("rollout_engine", wanted, ("auto", "native", "torch"))
         self._wanted = wanted
         self._worker_index = worker_index

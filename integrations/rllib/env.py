@@ -35,7 +35,7 @@ class RolloutsVectorEnv(rollouts.VectorEnv):
 
     @property
     def has_infos(self) -> bool:
-        """Tells if there are any such keys."""
+        """Tells if the environment has infos of its own."""
         return bool(self.info_names)
 
     def reset(self, **kwargs: Any) -> tuple[Array, dict[str, Any]]:
@@ -87,7 +87,7 @@ class EnvCreator:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def has_action_masks(self, env_config: Mapping[str, Any]) -> bool:
-        """Tells if observations shall be dicts with masks of actions."""
+        """Tells if observations are to be dicts with masks of actions."""
         return bool({**self.options, **env_config}.get("action_masks"))
 
     def __call__(self, env_config: Mapping[str, Any]) -> RolloutsVectorEnv | WithActionMasks:
@@ -185,7 +185,8 @@ def register(id: str, name: str | None = None, **options: Any) -> str:
 
 
 def refuse_statistics(options: Mapping[str, Any]) -> None:
-    """Raises SpecError for wrappers with running statistics: RLlib keeps those of connectors.
+    """Raises SpecError for wrappers with running statistics: RLlib keeps only the statistics of
+    connectors.
 
     RLlib merges and saves the statistics of a MeanStdFilter and hands them to evaluation. Each pool
     would keep its own, and begin anew where an algorithm is restored.
@@ -230,7 +231,7 @@ def require_next_step(env: Any) -> None:
     """Refuses a vector environment that RLlib's own loop would record wrongly.
 
     Raises:
-      SpecError: Its autoreset mode is another than next-step.
+      SpecError: Its autoreset mode is not next-step.
     """
     mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
     if mode is not AutoresetMode.NEXT_STEP:

@@ -37,17 +37,17 @@ Array = NDArray[Any]
 
 logger = logging.getLogger("ray.rllib")
 
-# native steps of one call where a number of episodes, not of steps, is asked for
+# steps of one native call where `sample` is asked for episodes instead of steps
 _EPISODES_STEPS = 64
 
 
 class RolloutsEnvRunner(SingleAgentEnvRunner):
     """Samples as SingleAgentEnvRunner does, and builds the episodes of a call in bulk.
 
-    Weights, connectors' states, metrics, checkpoints, fault tolerance and what callbacks see
-    are RLlib's own. One native pool steps all environments. Its threads compute the module, too,
-    where native code can read it; torch runs it once per step otherwise. A stateful module, such as
-    those with use_lstm, is sampled in bulk by these threads alone.
+    Weights, connectors' states, metrics, checkpoints, fault tolerance and the arguments of
+    callbacks are as in RLlib. One native pool steps all environments. Its threads compute the
+    module, too, where native code can read it; torch runs it once per step otherwise. A stateful
+    module, such as those with use_lstm, is sampled in bulk only where these threads compute it.
 
     `config.environment(env=...)` is an id of `rollouts.env_ids()`, with or without "rollouts/",
     or a name given to `register`; env_config goes to `rollouts.make_vec`. Any other
@@ -58,11 +58,11 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
       rollout_engine: Engine that computes the module in bulk. "native": the pool's own threads,
         between steps, without Python; "torch": the module itself, step by step; "auto": native
         where that is possible. Set it in a subclass.
-      num_torch_threads: Threads that torch computes with while sampling, where InferenceThreads do
-        not take its place; None for 1 unless the module is large: `rollouts.machine.torch_threads`.
+      num_torch_threads: Number of torch's threads while sampling, where InferenceThreads are not
+        used; None: 1 unless the module is large, see `rollouts.machine.torch_threads`.
     """
 
-    records = False  # whether it writes what it samples, as `config.offline_data(output=)` asks
+    records = False  # whether it records its samples, as `config.offline_data(output=)` asks
     rollout_engine: Engine = "auto"
     num_torch_threads: int | None = None
 
@@ -74,8 +74,8 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
         Raises:
           SpecError: The config is multi-agent, asks for another autoreset mode than next-step or
-            for an output that RolloutsOfflineEnvRunner writes, or the spaces of module and
-            environment differ.
+            for recorded samples, which only RolloutsOfflineEnvRunner writes, or the spaces of
+            module and environment differ.
         """
         if config.is_multi_agent:
             raise SpecError(
@@ -101,7 +101,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
 
     def make_env(self) -> None:
         """Makes `self.env`: a native pool in the autoreset mode of the loop that will run."""
-        # once, because a registered name is looked up in Ray
+        # found once and kept, because the lookup of a registered name asks Ray
         self._creator = creator = creator_of(self.config.env)
         self.slow_reason = self._find_slow_reason()
         if creator is None:
@@ -161,7 +161,7 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
         self._engine.forget()
 
     def get_metrics(self) -> Any:
-        """As SingleAgentEnvRunner, of the episodes that ended since the last call."""
+        """As SingleAgentEnvRunner, for the episodes that ended since the last call."""
         for each in self._ended:
             self._log_episode_metrics(each.length, each.episode_return, each.duration_s)
         self._ended.clear()
@@ -232,11 +232,11 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
                 taken = self._step_natively(actor, -(-(num_timesteps - steps) // self.num_envs))
             steps += taken * self.num_envs
             if not taken:
-                # the environments were made anew: whole episodes count, as in RLlib's loop
+                # the environments were made anew: only ended episodes are kept, as in RLlib's loop
                 done += self._take()[0]
                 self._reset_in_bulk()
                 steps = 0
-                # an actor that gave up once would give up again
+                # where native code gave up, torch acts for the rest of the call
                 actor = None if self.native_reason else actor and self._choose_engine(explore)
         # the last step may have ended more episodes than were asked for
         surplus = 0 if num_episodes is None else -missing
@@ -270,10 +270,10 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
     def _step_natively(
         self, actor: NativeActor, num_steps: int, num_ended: int | None = None
     ) -> int:
-        """Lets the pool act and step; fewer steps where `num_ended` episodes end in fewer.
+        """Lets the pool act and step; keeps only the steps until `num_ended` episodes have ended.
 
         Returns:
-          Steps of all environments; 0 where these were made anew.
+          Number of steps that every environment took; 0 where they were made anew.
         """
         room = self._steps.room(num_steps)
         collect = functools.partial(actor.collect, obs=room, memory=self._steps.memory)
@@ -281,10 +281,10 @@ class RolloutsEnvRunner(SingleAgentEnvRunner):
             outcome = self._try_env_step(collect)
             if isinstance(outcome, SpecError):
                 if self._is_stateful:
-                    raise outcome  # torch has no bulk loop for it
+                    raise outcome  # torch has no bulk loop for stateful modules
                 self._engine.give_up(outcome)
         except BaseException:
-            self._needs_initial_reset = True  # environments are somewhere in the rollout
+            self._needs_initial_reset = True  # environments are in the middle of a rollout
             raise
         if not isinstance(outcome, Block):
             return 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RLlib's default networks for images of bytes: cast to floats on the network's own device.
+"""RLlib's default networks for images of bytes, which are cast to floats on the network's device.
 
 RLlib's encoders take float images with their channels last. Here episodes, connectors and batches
-carry uint8, a quarter of the bytes, in either order of axes.
+hold uint8, a quarter of the bytes, in either order of axes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rollouts.errors import SpecError
 
 @dataclasses.dataclass
 class ByteCNNEncoderConfig(CNNEncoderConfig):
-    """RLlib's CNN for images of bytes; input_dims are (H, W, C) as RLlib's.
+    """RLlib's CNN for images of bytes; input_dims are (H, W, C), as in RLlib.
 
     Attributes:
       channels_first: Images are (C, H, W).
@@ -45,13 +45,13 @@ class ByteCNNEncoderConfig(CNNEncoderConfig):
 
 
 class ByteCNNEncoder(TorchCNNEncoder):
-    """RLlib's CNN, of the same weights, on images of bytes."""
+    """RLlib's CNN, with the same weights, for images of bytes."""
 
     def __init__(self, config: ByteCNNEncoderConfig) -> None:
         """Builds the parts of which RLlib's CNN is made."""
         super().__init__(config)
         self._channels_first = config.channels_first
-        # convolutions of CPUs take half the time with the channels last in memory
+        # on the CPU, convolutions take half the time with the channels last in memory
         self.net.to(memory_format=torch.channels_last)
 
     def _forward(self, inputs: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def image_module(config: Any, *, model_config: Any = None) -> RLModuleSpec:
     """The algorithm's default RLModule for images of bytes.
 
     Args:
-      config: The AlgorithmConfig that gets it.
+      config: The AlgorithmConfig that the module is for.
       model_config: As for `config.rl_module`; None: RLlib's defaults.
 
     Raises:

@@ -135,12 +135,12 @@ class ImpalaUpdates(_VtraceUpdates):
 
 
 class _OldPolicy(NamedTuple):
-    """The target network's answer for the actions of a batch.
+    """The target network's outputs for the actions of a batch.
 
     Attributes:
       inputs: Inputs of the distributions, (N, size).
       log_prob: Log-densities of the actions, (N,).
-      ratio: Density by the policy that acted over that by the target network, at most 2, (N,).
+      ratio: Density by the policy that acted, divided by the target network's; at most 2, (N,).
     """
 
     inputs: Tensor
@@ -174,7 +174,7 @@ class AppoUpdates(_VtraceUpdates):
         rows |= {
             "advantage": advantage,
             "target": target,
-            # log_prob contains the target's ratio, so that one ratio is the product of both
+            # the target's ratio is part of log_prob, so that the loss multiplies its ratio by it
             "log_prob": (batch[Columns.ACTION_LOGP] - old.ratio.log()).numpy(),
         }
         if config.use_kl_loss:
@@ -225,7 +225,7 @@ def _returns_of(config: Any, batch: Any, value: Array, log_prob: Array) -> Retur
     """V-trace's advantages and targets of a batch, (N,) each, by RLlib's rules.
 
     Rows are fragments, one after the other, and the last one may be shorter. A row outside the loss
-    mask is the observation after the rows before it; no step begins there.
+    mask only holds the observation that follows the rows before it; no step begins there.
 
     Args:
       config: The module's config.
@@ -240,7 +240,7 @@ def _returns_of(config: Any, batch: Any, value: Array, log_prob: Array) -> Retur
         return np.ascontiguousarray(found)
 
     values = columns(value)
-    # places without a row are padded with 0
+    # padding has a loss mask of 0, so that padded places count as ends
     ends = columns(batch[Columns.TERMINATEDS].bool()) | ~columns(batch[Columns.LOSS_MASK])
     rewards = columns(batch[Columns.REWARDS].float())
     behaviour, target = columns(batch[Columns.ACTION_LOGP]), columns(log_prob)

@@ -2,10 +2,10 @@
 """Inference on the CPU by threads that sleep between two batches.
 
 PyTorch shares an operation among OpenMP's threads, which go on spinning for milliseconds after it.
-Spinning serves the next operation; where a step of the environments comes next, it takes the cores
-that the pool's threads need: 16 Pong environments on 2 cores took 4.0 ms for a step after
-an inference, 1.6 ms without one. The threads here compute without OpenMP's, each its share of the
-rows, and so does their caller while it samples.
+Spinning speeds up the next operation; where a step of the environments comes next, it takes the
+cores that the pool's threads need: 16 Pong environments on 2 cores took 4.0 ms for a step after
+an inference, 1.6 ms without one. The threads here use no threads of OpenMP: each computes its share
+of the rows alone. Their caller, too, computes without OpenMP's threads while it samples.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from rollouts.support.no_room import started_executor
 
 from .images import ByteCNNEncoder
 
-# fewer rows than these are not worth a thread
+# fewer rows than this are not worth a thread
 _LEAST_ROWS = 4
 
 Batch = dict[str, Tensor]
 
 
 def can_split(module: Any) -> bool:
-    """Tells if threads may share a module's rows, and whether it takes long enough.
+    """Tells if threads may share a module's rows, and if the module takes long enough for that.
 
     That is so for the modules of PPO, APPO and IMPALA with our CNN, on the CPU: they draw no
-    random numbers and keep nothing between two calls. A user's own module may do either.
+    random numbers and keep nothing between two calls, unlike some modules of users.
     """
     if type(module).__module__.partition(".")[0] != "ray" or torch.get_num_threads() < 2:
         return False
@@ -46,20 +46,20 @@ class InferenceThreads:
     """A pool of as many threads as PyTorch uses; each computes its operations alone."""
 
     def __init__(self) -> None:
-        """Starts them.
+        """Starts the threads.
 
         Raises:
-          SpecError: The system gives too few.
+          SpecError: The system starts too few threads.
         """
         self._num_threads = before = torch.get_num_threads()
 
         def compute_alone() -> None:
-            # at its first use of PyTorch, a thread gets the number that all threads have
+            # at its first use of PyTorch, a thread takes over the number set for later threads
             torch.get_num_threads()
             torch.set_num_threads(1)
 
         self._executor = started_executor(before, "inference", compute_alone)
-        # `set_num_threads` of a thread also sets the number with which later threads begin
+        # `set_num_threads` in one thread also sets the number with which later threads begin
         torch.set_num_threads(before)
 
     def __call__(self, forward: Callable[[Batch], Batch], batch: Batch) -> Batch:

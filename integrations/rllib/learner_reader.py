@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Learners of RLlib whose gradient steps native code makes, and when it does not."""
+"""Reads RLlib's learners for gradient steps in native code, and finds what it cannot train."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rollouts.machine.cpu_count import usable_cpus
 
 from ..shared.native_training import Made, Networks, ReadsTrainer, own_method
 
-# the methods of a learner that a loss or a step is made of
+# the methods of a learner that compute a loss or make a step
 STEP = (
     "apply_gradients",
     "compute_gradients",
@@ -55,7 +55,7 @@ class LearnerKind(Generic[Made]):
 
 
 class NativeUpdates(ReadsTrainer[Made]):
-    """A mixin before a TorchLearner of one kind: its gradient steps in native code.
+    """A mixin to list before a TorchLearner of one kind: its gradient steps in native code.
 
     What native code does not have stays with torch: stateful modules and layers such as
     convolutions, several modules, several learners, GPUs, methods that a subclass overrides.
@@ -72,7 +72,7 @@ class NativeUpdates(ReadsTrainer[Made]):
     get_optimizers_for_module: Any
 
     def _choose(self, rows: Mapping[str, Any] | None) -> Made | None:
-        """Returns the trainer of rows by module; None where torch makes the steps.
+        """Returns the trainer for `rows`, given by module; None where torch makes the steps.
 
         Raises:
           SpecError: train_engine is "native", and native code cannot train the learner.
@@ -94,9 +94,9 @@ class NativeUpdates(ReadsTrainer[Made]):
 
 
 def num_threads(config: Any) -> int:
-    """Returns all CPUs in the algorithm's process, and Ray's share in a learner's own process.
+    """The number of threads: all CPUs in the algorithm's process, Ray's share in a learner's own.
 
-    These are no more than torch's threads, which a user may have limited.
+    It is at most torch's number of threads, which a user may have limited.
     """
     cpus = usable_cpus() if config.num_learners == 0 else config.num_cpus_per_learner
     return max(1, min(cpus, torch.get_num_threads())) if isinstance(cpus, int) else 1
@@ -133,7 +133,7 @@ def why_not_rows(rows: Any, columns: tuple[str, ...], numbers: tuple[str, ...]) 
         return "the batch has sequences"
     for name in numbers:
         if name in rows and rows[name].dim() != 1:
-            # torch would broadcast them against each other
+            # torch would broadcast such columns against each other
             return f"{name!r} has shape {tuple(rows[name].shape)}, expected one number for each row"
     return ""
 

@@ -27,10 +27,10 @@ class WithActionMasks(VectorWrapper):
     """
 
     def __init__(self, env: Any) -> None:
-        """Takes a vector environment of ours.
+        """Takes a vector environment of this package.
 
         Raises:
-          SpecError: It reports no masks.
+          SpecError: The environment reports no masks.
         """
         super().__init__(env)
         if MASK not in env.info_names:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States of a stateful RLModule by environment, as the pool's threads carry them on."""
+"""A stateful RLModule's states, one per environment, which the pool's threads update."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Memory:
     def arrays(self, steps: int, size: int) -> dict[str, Array]:
         """Returns the states that `VectorEnv.collect` reads and writes, of `size` numbers."""
         if self._now.shape[1] != size:
-            # at the first use, and for another module
+            # this is the first use, or the module has states of another size
             self.reset()
             self._now = np.zeros((self._num_envs, size), np.float32)
         kept = np.empty((steps, self._num_envs, size), np.float32)
@@ -44,7 +44,7 @@ class Memory:
 def states_after(
     arrays: Mapping[str, Array], compute: Callable[[Array], tuple[Array, ...]]
 ) -> Array:
-    """Returns the states (T, N, size) after each of T steps, those that ended an episode too.
+    """Returns the states (T, N, size) after each of T steps, also after those that end an episode.
 
     Args:
       arrays: Arrays of `VectorEnv.collect`, with the state before each step and after the last.
@@ -65,7 +65,7 @@ def columns_of(states: Array, like: Any) -> dict[str, Array]:
     """Returns a column (T, N, ...) for each tensor of a module's `get_initial_state`, by its path.
 
     Args:
-      states: (T, N, size), the tensors flattened one behind the other.
+      states: (T, N, size), the tensors flattened and joined one after the other.
       like: What `get_initial_state` returned.
     """
     leaves = tree.flatten_with_path(like)

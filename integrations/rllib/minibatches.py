@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The minibatches of RLlib's iterators as numbers of rows."""
+"""The minibatches of RLlib's iterators, as row numbers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class MinibatchPlan:
     """Minibatches of an update.
 
     Attributes:
-      size: Rows of each.
-      count: Minibatches.
+      size: Rows of each minibatch.
+      count: Number of minibatches.
       shuffles: Whether rows are put in another order for each pass.
     """
 
@@ -29,7 +29,7 @@ class MinibatchPlan:
 def plan_of(minibatches: Any, num_rows: int) -> MinibatchPlan:
     """Minibatches that RLlib's iterator over one module's rows would give.
 
-    Any other than MiniBatchCyclicIterator gives the whole batch.
+    Any iterator other than MiniBatchCyclicIterator gives the whole batch.
     """
     if not isinstance(minibatches, MiniBatchCyclicIterator):
         return MinibatchPlan(num_rows, 1, False)
@@ -40,7 +40,7 @@ def plan_of(minibatches: Any, num_rows: int) -> MinibatchPlan:
 
 
 def minibatch_order(num_rows: int, plan: MinibatchPlan) -> NDArray[np.int64]:
-    """The rows of each minibatch, (count, size), by MiniBatchCyclicIterator's own draws.
+    """The rows of each minibatch, (count, size), drawn as MiniBatchCyclicIterator draws them.
 
     Passes follow each other, and a minibatch may have the end of one and the beginning of the next;
     the last one is filled up with rows of a further pass.
@@ -50,7 +50,7 @@ def minibatch_order(num_rows: int, plan: MinibatchPlan) -> NDArray[np.int64]:
     passes = [rows]
     for _ in range(wanted // num_rows):
         if plan.shuffles:
-            # the batch's own draw
+            # the same draw as in the batch's own `shuffle`
             rows = rows[np.random.permutation(num_rows)]  # noqa: NPY002
         passes.append(rows)
     return np.concatenate(passes)[:wanted].reshape(plan.count, plan.size)

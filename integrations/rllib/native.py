@@ -39,7 +39,7 @@ _SAID = {Columns.ACTIONS, Columns.ACTION_LOGP, Columns.ACTION_DIST_INPUTS}
 class NativeActor:
     """Chooses actions inside a pool as an RLModule does, exploring or not.
 
-    The module stays the master: weights loaded into it are used from the next rollout on.
+    The module keeps the weights: new ones loaded into it are used from the next rollout on.
 
     Attributes:
       module: The module whose actor it is.
@@ -104,10 +104,10 @@ class NativeActor:
 
         Args:
           obs: (T + 1, N, ...); the first row is read, the others are written.
-          memory: States of these environments; left alone by a module that has none.
+          memory: States of these environments; not used for a module without states.
         Returns:
-          The steps; or an error of the module, after which the environments are somewhere in the
-          rollout, although none of them failed.
+          The steps; or an error of the module. After such an error the environments are in the
+          middle of the rollout, although none of them failed.
         Raises:
           EnvError, ClosedError: As `VectorEnv.collect`.
         """
@@ -138,7 +138,7 @@ class NativeActor:
         """The columns of an episode's steps, in the dtypes of torch's outputs."""
         action, log_prob, inputs = arrays["action"], arrays["log_prob"], arrays["inputs"]
         if self._factor is not None:
-            # episodes have the module's own actions, which are normalised
+            # episodes hold the module's own actions, which are normalised
             action = action / self._factor
             inputs = inputs / np.append(self._factor, np.ones_like(self._factor))
             logs = np.log(self._factor)
@@ -215,7 +215,10 @@ def _answer(
     *,
     explore: bool,
 ) -> dict[str, Array]:
-    """The module's outputs for two observations, by torch; SpecError where it has others."""
+    """The module's outputs for two observations, computed by torch.
+
+    Raises SpecError where the module fails, or returns more than the inputs of a distribution.
+    """
     space = env.single_observation_space
     obs = np.zeros((2, *(space.shape or ())), space.dtype)
     try:
@@ -226,7 +229,7 @@ def _answer(
                 batch = with_time(batch, state_like, state)
             output = forward(batch)
             if state_like is not None:
-                # states come with the steps; the other outputs lose their axis of time
+                # states are read with the steps; the other outputs lose their axis of time
                 del output[Columns.STATE_OUT]
                 output = {name: tensor[:, 0] for name, tensor in output.items()}
             choose(output, module, explore=explore)

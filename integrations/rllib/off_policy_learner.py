@@ -18,7 +18,7 @@ class RolloutsDQNLearner(MinibatchUpdates[Any], DQNTorchLearner):
 
     `update` makes the steps that DQNTorchLearner makes, to rounding: double and dueling networks,
     n steps, priorities, the same metrics and state, on the same parameters, without torch's
-    dispatch. Targets are moved where RLlib does. Distributions of values (num_atoms) stay with
+    dispatch. RLlib moves the target networks. Distributions of values (num_atoms) stay with
     torch; the notes of `NativeUpdates` apply.
     """
 
@@ -26,7 +26,7 @@ class RolloutsDQNLearner(MinibatchUpdates[Any], DQNTorchLearner):
 
 
 class RolloutsSACLearner(MinibatchUpdates[Any], SACTorchLearner):
-    """RLlib's SACTorchLearner with gradient steps in native code, of actions in a Box or discrete.
+    """RLlib's SACTorchLearner with gradient steps in native code, for Box and discrete actions.
 
     `update` makes the steps that SACTorchLearner makes, to rounding and with torch's random
     numbers. The notes of `RolloutsDQNLearner` apply.

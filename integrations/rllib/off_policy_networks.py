@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The networks of RLlib's DQN and SAC modules as losses of rows take them."""
+"""The networks of RLlib's DQN and SAC modules in the form that row losses take."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class QValues(nn.Module):
     """Values of observations by a DQN module's encoder and heads, or by its targets."""
 
     def __init__(self, module: Any, *, is_target: bool = False) -> None:
-        """Takes the module's own networks, or those of the target."""
+        """Takes the module's own networks, or its target networks."""
         super().__init__()
         prefix = "_target_" if is_target else ""
         names = ["encoder", "af", "vf"] if module.uses_dueling else ["encoder", "af"]
@@ -34,7 +34,7 @@ class QValues(nn.Module):
         features = self.parts["encoder"]({Columns.OBS: obs})[ENCODER_OUT]
         values: Tensor = self.parts["af"](features)
         if "vf" in self.parts:
-            # RLlib takes the mean of those that are not infinite
+            # RLlib leaves infinite values out of this mean
             values = values - values.mean(-1, keepdim=True) + self.parts["vf"](features)
         return values
 

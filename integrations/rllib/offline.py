@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A RolloutsEnvRunner that records its samples. Imported where it is used: needs ray.data."""
+"""A RolloutsEnvRunner that records its samples; imported only where used, as it needs ray.data."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .env_runner import RolloutsEnvRunner
 class RolloutsOfflineEnvRunner(OfflineSingleAgentEnvRunner, RolloutsEnvRunner):
     """Samples as RolloutsEnvRunner does, and writes the samples to `config.offline_data(output=)`.
 
-    Steps (output_write_episodes=False) are sampled in bulk. Whole episodes are written as RLlib's
-    own loop makes them. The files lie in a folder of the environment's id.
+    Steps (output_write_episodes=False) are sampled in bulk. Whole episodes are sampled by RLlib's
+    own loop. The files lie in a folder that is named after the environment's id.
     """
 
     records = True

@@ -29,7 +29,7 @@ from rollouts.errors import SpecError
 
 _PER_STEP = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
-# connectors that the bulk loop does in whole batches; any other has to be called
+# connectors whose work the bulk loop does in whole batches; any other connector has to be called
 _ENV_TO_MODULE = [
     AddObservationsFromEpisodesToBatch,
     AddTimeDimToBatchAndZeroPad,

@@ -66,7 +66,7 @@ class RolloutsPPOLearner(NativeUpdates[NativeLearner], PPOTorchLearner):
         self._order = np.empty((0, 0), np.int64)
 
     def _create_iterator_if_necessary(self, **kwargs: Any) -> Iterable[MultiAgentBatch]:
-        """RLlib's minibatches for torch; for native code the last one, which the metrics describe.
+        """RLlib's minibatches for torch; for native code only the last, which metrics describe.
 
         Raises:
           SpecError: train_engine is "native", and native code cannot train the learner.

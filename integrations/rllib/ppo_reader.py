@@ -24,7 +24,7 @@ from ..shared.native_training import own_method
 from .learner_reader import STEP, LearnerKind, num_threads, why_not_rows
 from .native import HEADS
 
-# methods of a learner that minibatches go through, other than those of a step
+# methods of a learner that handle minibatches; `STEP` has the methods of one step
 _MINIBATCHES = (
     "_compute_off_policyness",
     "_create_iterator_if_necessary",
@@ -49,7 +49,7 @@ _COLUMNS = (
     Postprocessing.ADVANTAGES,
     Postprocessing.VALUE_TARGETS,
 )
-# columns of one number for each row
+# columns that have one number for each row
 _NUMBERS = (
     Columns.ACTION_LOGP,
     Columns.LOSS_MASK,
@@ -106,7 +106,7 @@ def why_not_module(module: Any) -> str:
 
 def _head_of(dist: Any, space: Any) -> str | None:
     """Native code's name of one of RLlib's distributions; None where it has none."""
-    # RLlib makes a class for each space
+    # RLlib makes a class of distributions for each space
     is_made = dist.__module__ == Distribution.__module__
     if is_made and dist.__bases__ == (TorchMultiCategorical,):
         sizes = np.ravel(dist._merge_kwargs().get("input_lens", ()))

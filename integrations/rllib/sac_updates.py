@@ -173,7 +173,7 @@ class _Numbers:
         check_critic(self._module)
 
     def of_rows(self, action: Array) -> tuple[Array, dict[str, Array], dict[str, Array]]:
-        """Actions, and the noise that draws actions for the current and the next observations."""
+        """Actions, and the noise of the actions drawn for the current and the next observations."""
         # RLlib draws for the current observations first
         now, following = _noise(action), _noise(action)
         return action, {"noise": now}, {"noise": following}
@@ -227,7 +227,7 @@ def _critics_of(module: Any) -> list[str]:
 
 
 def _noise(action: Array) -> Array:
-    """As torch.distributions.Normal draws it."""
+    """Draws noise as torch.distributions.Normal does."""
     noise = torch.normal(torch.zeros(action.shape, dtype=torch.float32), 1.0)
     return noise.numpy()
 

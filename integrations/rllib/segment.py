@@ -43,7 +43,7 @@ class Block:
     Attributes:
       columns: name -> (T, N, ...): actions, rewards, and the module's outputs.
       terminated, truncated: (T, N) bool.
-      final_obs: (E, ...): the last one of each episode that ended, by step and environment.
+      final_obs: (E, ...): last observation of each ended episode, in order of step, then of row.
     """
 
     columns: dict[str, Array]
@@ -70,7 +70,7 @@ class Taken(NamedTuple):
 
     Attributes:
       done: Chunks whose episode ended, in the order of time.
-      ended: These episodes.
+      ended: The episodes that ended with these chunks.
       going: Chunks that go on, in the order of environments.
       done_at, going_at: The steps and environments of each chunk.
     """
@@ -115,7 +115,7 @@ class Segment:
 
     @property
     def obs(self) -> Array:
-        """Observations (N, ...) to act on; a row of the arena."""
+        """Observations (N, ...) to act on; a view of the segment's next row."""
         row: Array = self._obs[self._next]
         return row
 
@@ -204,7 +204,7 @@ class Segment:
         steps = ByEnv(columns, self._obs, self._infos, self._next, ends)
         ended = [EndedEpisode(*each) for each in zip(*self._totals(done), strict=True)]
         with no_collection():
-            # chunks that ended come first, because an environment's next episode has another id
+            # ended chunks are cut first: this gives the environments' next episodes their new ids
             chunks = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
         if self._next > self._first:
             self._carry(going)
@@ -245,7 +245,7 @@ class Segment:
         return np.concatenate([[self._started], self._clock[self._first : self._next]])
 
     def _cut(self, steps: ByEnv, chunks: Chunks, ends: Ends | None) -> list[SingleAgentEpisode]:
-        """Makes chunks; each ends with its row of `ends`, or goes on where that is None."""
+        """Makes chunks; each ends as its row of `ends` says, or goes on where `ends` is None."""
         count = len(chunks.row)
         before = chunks.is_first * self._length[chunks.row]
         lookback = np.minimum(before, self._first) * chunks.is_first
@@ -295,7 +295,7 @@ class Segment:
         final_obs = outcome.final_obs[rows]
         failed = outcome.info.get("_env_error")
         if failed is not None:
-            # a failed environment has no observation after the last one
+            # a failed environment has no final observation; the one before the step stands in
             lost = failed[rows]
             final_obs[lost] = self._obs[t][rows[lost]]
         at = np.full(len(rows), t)
@@ -308,7 +308,7 @@ class Segment:
         for name, array in columns.items():
             column = self._columns.get(name)
             if column is None:
-                # earlier rows, if any, are lookback that has no such column
+                # earlier rows, if any, are lookback from steps without this column
                 column = np.zeros((self._capacity, *array.shape[1:]), array.dtype)
                 self._columns[name] = column
             column[t:end] = array
@@ -348,7 +348,7 @@ class Segment:
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """Pauses Python's garbage collection while thousands of objects are made that stay."""
+    """Pauses Python's garbage collection while thousands of lasting objects are made."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -15,8 +15,8 @@ SubprocVecEnv runs several in each process.
 functions. Both serve every algorithm, wrapper and callback of Stable-Baselines3. `RolloutsPPO`,
 `RolloutsA2C`, `RolloutsDQN`, `RolloutsSAC`, `RolloutsTD3` and `RolloutsDDPG` are these algorithms
 with another `collect_rollouts`; `OnPolicyRollouts` and `OffPolicyRollouts` do the same for a class
-of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as usual, and a model
-saved by the one class is loaded by the other.
+of your own: `class MyPPO(OnPolicyRollouts, PPO)`. Models are saved and loaded as usual: PPO, for
+example, loads a model that `RolloutsPPO` saved, and `RolloutsPPO` one that PPO saved.
 
 PPO and A2C let the pool's threads compute policies that native code can read (see `model.engine`,
 and `model.why_not_native` for the reason where it cannot). Callbacks are then called for each step
@@ -27,10 +27,10 @@ Gradient steps of all six are made in native code, too, where it can read policy
 `model.learner_engine` and `model.why_not_native_learner`). `train_engine="torch"` leaves them to
 the library.
 
-Traps that are handled here: rewards are arrays of their own, because PPO adds to them in place
-where a time limit cut an episode; `TimeLimit.truncated` is in the info of every step; a Discrete
-space that does not count from 0 is shifted; a pool that autoresets in any other way than a VecEnv
-does, or is asynchronous, is refused.
+Traps that are handled here: the caller owns the arrays of rewards, because PPO adds to them in
+place where a time limit cut an episode; `TimeLimit.truncated` is in the info of every step; a
+Discrete space that does not count from 0 is shifted; a pool that autoresets in any other way than a
+VecEnv does, or is asynchronous, is refused.
 
 Running statistics: normalize_observation and normalize_reward of `RolloutsVecEnv` make a
 `NativeVecNormalize`. It is a VecNormalize, so that `EvalCallback`, `sync_envs_normalization`,
@@ -39,7 +39,7 @@ Running statistics: normalize_observation and normalize_reward of `RolloutsVecEn
 Costs: `RolloutsVecEnv` builds N dicts per step, as a VecEnv must; the algorithms above do not,
 unless a callback may read them. The bulk collectors need the environment without another wrapper
 around it, and SB3's own RolloutBuffer or ReplayBuffer: everything else takes the library's own
-path. Collecting from Ray pays where environments are slow; CartPole's are not.
+path. Collecting from Ray pays where environments are slow; CartPole is not.
 """
 
 from .env_fns import EnvFnsVecEnv

@@ -23,12 +23,12 @@ Indices = int | Iterable[int] | None
 class BaseVecEnv(VecEnv):
     """N environments behind Stable-Baselines3's interface.
 
-    Episodes end as in `DummyVecEnv`: the observation returned is the first of the next one, the
-    last one is `info["terminal_observation"]`, and `info["TimeLimit.truncated"]` is in the info of
-    every step.
+    Episodes end as in `DummyVecEnv`: the observation returned is the first of the next episode,
+    `info["terminal_observation"]` is the last of the ended episode, and
+    `info["TimeLimit.truncated"]` is in the info of every step.
 
     Attributes:
-      pool: The vector environment that is stepped; leave it to this object.
+      pool: The vector environment; only this object may step it.
     """
 
     pool: Any
@@ -39,7 +39,7 @@ class BaseVecEnv(VecEnv):
         observation_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
     ) -> None:
-        """Takes over a vector environment. This object answers its `get_attr`."""
+        """Takes over a vector environment. `get_attr` has to work before: VecEnv calls it here."""
         self.pool = pool
         super().__init__(pool.num_envs, observation_space, action_space)
 

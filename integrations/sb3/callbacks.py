@@ -29,8 +29,8 @@ def reads_locals(callback: Any) -> bool:
     """Tells if a callback may read `locals`, such as the infos of a step.
 
     Args:
-      callback: The callback of `collect_rollouts`. Any may, except Stable-Baselines3's own
-        callbacks that do not read them; subclasses of these may, too.
+      callback: The callback of `collect_rollouts`. Any callback may read them, except those of
+        Stable-Baselines3 that do not; subclasses of these may, too.
     """
     if type(callback) is callbacks.ConvertCallback:
         return callback.callback is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments of one's own behind Stable-Baselines3's interface, several in each process."""
+"""A user's own environments behind Stable-Baselines3's interface, several in each process."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Array = NDArray[Any]
 class EnvFnsVecEnv(BaseVecEnv):
     """Any Python environments; `RolloutsVecEnv` makes one of these when it is given functions.
 
-    Takes the place of `SubprocVecEnv`, whose processes have an environment each. Here each has
-    several, writes observations into shared memory, and answers a step with one message. Monitors
-    and other wrappers stay where the functions put them.
+    Takes the place of `SubprocVecEnv`, whose processes have an environment each. Here each process
+    has several, writes observations into shared memory, and answers a step with one message.
+    Monitors and other wrappers stay where the functions put them.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EnvFnsVecEnv(BaseVecEnv):
           options: Further arguments of `rollouts.from_env_fns`.
 
         Raises:
-          ValueError: Two functions return one environment, or start_method is unknown.
+          ValueError: Two functions return the same environment, or start_method is unknown.
           SpecError, EnvError: As `rollouts.from_env_fns`.
         """
         self._was_reset = False
@@ -101,7 +101,7 @@ class EnvFnsVecEnv(BaseVecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: Indices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Calls a method of environments or of their wrappers; the others do nothing.
+        """Calls a method of some environments or of their wrappers; other environments do nothing.
 
         Raises:
           AttributeError: An environment has no method of that name. Or any error of the method.
@@ -113,7 +113,7 @@ class EnvFnsVecEnv(BaseVecEnv):
     def env_is_wrapped(
         self, wrapper_class: type[gymnasium.Wrapper[Any, Any, Any, Any]], indices: Indices = None
     ) -> list[bool]:
-        """Tells of each environment whether it has a wrapper of that class."""
+        """Tells for each environment whether it has a wrapper of that class."""
         answers = self._call("is_wrapped_in", wrapper_class)
         return [answers[number] for number in self._numbers(indices)]
 
@@ -141,7 +141,7 @@ def _open(
     num_processes: int | None,
     options: dict[str, Any],
 ) -> Any:
-    # the library that knows the methods names them where one does not exist
+    # for an unknown start method, multiprocessing raises its own error here
     multiprocessing.get_context(start_method)
     hosted = [MakeHosted(make, index) for index, make in enumerate(env_fns)]
     try:
@@ -157,10 +157,10 @@ def _open(
 
 
 def _infos(columns: dict[str, Any], num_envs: int) -> Infos:
-    """One info per environment, with its own names for keys that a batch shows under others.
+    """One info per environment; keys that the batch renamed have the environment's names again.
 
-    Where an environment reports a key of ours, such as `env_id`, its value replaces ours, so that
-    an info equals SubprocVecEnv's.
+    Where an environment reports a key that this package uses, too, such as `env_id`, the
+    environment's value is taken, so that an info equals SubprocVecEnv's.
     """
     return [
         {key.removeprefix(OWN_PREFIX) if isinstance(key, str) else key: row[key] for key in row}
@@ -176,7 +176,8 @@ def _batched(space: gymnasium.Space[Any], actions: Any) -> Any:
             return concatenate(space, list(actions), batch)
         return actions
     given, dtype = np.asarray(actions), np.dtype(space.dtype)
-    # floats are rounded to integers, as policies give them; integers have to fit, or are refused
+    # floats are rounded to the space's dtype; other numbers are converted only where they fit, and
+    # are refused later where they do not
     if dtype.kind == "f" or np.array_equal(given.astype(dtype), given):
         return given.astype(dtype)
     return given

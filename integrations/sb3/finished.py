@@ -25,14 +25,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class FinishedRollout:
-    """Results of T steps of N environments, besides what is in the RolloutBuffer.
+    """Results of T steps of N environments that the RolloutBuffer does not have.
 
     Attributes:
       last_obs    (N, *obs_shape)   observations after the last row
       last_value  (N,) float32      values of last_obs
       ended       (T, N) bool       where an episode ended
       cut         (T, N) bool       where it was truncated
-      bootstrap   (T, N) float32    is added to rewards after callbacks have seen these
+      bootstrap   (T, N) float32    is added to the rewards after the callbacks of their step
       episodes    records of a Monitor, one for each of `ended` in C order; [] without Monitor
       final_obs   (E, *obs_shape)   last observations, one for each of `ended`; None: not kept
     """
@@ -46,7 +46,7 @@ class FinishedRollout:
     final_obs: Array | None = None
 
     def finish(self, model: Any, env: Any, callback: Any, buffer: Any) -> bool:
-        """Runs the rest of an algorithm's rollout without steps; False where a callback stops it.
+        """Does the rest of a rollout, after all its steps; returns False where a callback stops it.
 
         The buffer's rewards do not contain `bootstrap` yet. After a stop the model goes on from the
         environments' present state, at the end of the rollout.

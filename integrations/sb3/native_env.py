@@ -51,7 +51,7 @@ class NativeEnvRow:
 
     @property
     def env_id(self) -> int:
-        """Its number in the pool, or in all pools of a job."""
+        """Its number in the pool, or in a job its number among the environments of all pools."""
         return self._pool.env_id_offset + self._index
 
     def render(self) -> NDArray[np.uint8]:
@@ -68,7 +68,7 @@ class NativeEnvRow:
 
     @property
     def action_masks(self) -> Callable[[], NDArray[np.bool_]]:
-        """Returns the actions (A,) that the last observation allows; called so by MaskablePPO."""
+        """A function that returns the actions (A,) allowed now, named as MaskablePPO expects it."""
         if "action_mask" not in self._pool.info_names:
             raise AttributeError("these environments report no action_mask")
         return lambda: self._pool.action_masks()[self._index]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train` of DQN, SAC, TD3 and DDPG in native code, and when that can be; see native_train.py."""
+"""`train` of DQN, SAC, TD3 and DDPG in native code, where possible; see native_train.py."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def _why_not_dqn(model: Any) -> str:
     if model.max_grad_norm is None:
         return "max_grad_norm is None, which Stable-Baselines3's own train refuses"
     lacking = lacking_in(model.policy.optimizer, model.q_net)
-    # also the target's parameters, where their gradients are set
+    # parameters of the target network count, too, where they have gradients
     return lacking or lacking_in(model.policy.optimizer, model.q_net_target, only_graded=True)
 
 
@@ -294,7 +294,8 @@ def lacking_in(
     Args:
       optimizer: Optimiser of the policy.
       network: The policy, or a part of it.
-      only_graded: Whether only parameters that have gradients count, as backward makes no others.
+      only_graded: Whether only parameters that already have gradients count, because backward gives
+        this network none.
     """
     held = {id(each) for group in optimizer.param_groups for each in group["params"]}
     lacking = [each for each in network.parameters() if id(each) not in held]

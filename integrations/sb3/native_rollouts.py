@@ -28,15 +28,15 @@ except ImportError as error:
 
 Array = NDArray[Any]
 
-# Multiply-adds of a thread in one step that take about 0.4 ms: the time of torch's own loop for a
-# step of a small policy, which a GPU does not shorten.
+# Multiply-adds that one thread makes in about 0.4 ms: the time that torch's own loop takes for a
+# step of a small policy, also on a GPU.
 _WORK_BESIDE_A_GPU = 6_000_000
 
 _TORCH = "rollout_engine='torch' was asked for"
 
 
 class ModelPolicyReader:
-    """A model's policy for native code, read again when the model has another one."""
+    """A model's policy for native code, read again when the model has another policy."""
 
     def __init__(self) -> None:
         # engine of the last rollout: (policy, "") or (None, reason)
@@ -99,7 +99,7 @@ class ModelPolicyReader:
                 self._native = NativePolicy.from_torch(
                     policy, pool.single_action_space, pool.single_observation_space
                 )
-                # drawn from torch's random numbers, so that the model's seed decides it
+                # the seed is drawn from torch's random numbers, so that the model's seed decides it
                 self._native.seed(int(torch.randint(2**63 - 1, ()).item()))
             except SpecError as error:
                 self._why_not = str(error)
@@ -115,7 +115,7 @@ class ModelPolicyReader:
 
 
 def check_engine(engine: str, name: str = "rollout_engine") -> str:
-    """Returns an engine; raises SpecError, which names the argument, where there is no such one."""
+    """Returns `engine`; raises SpecError, which names the argument, where it is no engine."""
     one_of(name, engine, ("auto", "native", "torch"))
     return engine
 
@@ -166,7 +166,7 @@ def fits(buffer: Any, num_steps: int) -> bool:
 
 
 def _obs_of(buffer: Any) -> Array:
-    """Gives the buffer an array of observations, the first of the (T + 1, N, ...) returned."""
+    """Returns new observations (T + 1, N, ...), of which the buffer gets the first T."""
     shape, dtype = buffer.observations.shape, buffer.observations.dtype
     obs: Array = np.empty((shape[0] + 1, *shape[1:]), dtype)
     buffer.observations = obs[:-1]
@@ -218,7 +218,7 @@ def _why_not_collected(model: Any, env: Any, buffer: Any, num_steps: int) -> str
 
 
 def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
-    """A thing that a callback may read and that is unknown after a rollout; "" for none."""
+    """Names infos that a callback may read but a finished rollout lacks; "" for none."""
     if callback is None or not reads_locals(callback):
         return ""
     direct, _ = parted(env)
@@ -235,7 +235,7 @@ def _why_not_told(env: Any, callback: Any, *, must: bool) -> str:
 
 
 def _why_not_from_a_gpu(model: Any, env: Any) -> str:
-    """The reason to leave a policy on a GPU: it is large; "" for none."""
+    """The reason why torch computes a large policy on its GPU; "" where native code may."""
     if model.device.type == "cpu":
         return ""
     multiply_adds = sum(p.numel() for p in model.policy.parameters()) * env.num_envs

@@ -39,7 +39,7 @@ Array = NDArray[Any]
 
 
 class NativeTraining:
-    """A mixin before PPO, A2C, DQN, SAC, TD3 or DDPG: gradient steps in native code.
+    """A mixin to list before PPO, A2C, DQN, SAC, TD3 or DDPG: gradient steps in native code.
 
     `train` makes the same steps as the algorithm's own `train`, to rounding: the same minibatches,
     loss, optimiser and logs, on the same parameters, without torch's dispatch.
@@ -99,7 +99,7 @@ def choose_trainer(
     """Returns the trainer of a model's next steps; None for the algorithm's own method.
 
     Args:
-      reader: The model's.
+      reader: The model's reader.
       model: The model.
       theirs: The algorithm's `train` without native code.
 
@@ -109,7 +109,7 @@ def choose_trainer(
     kind = _KINDS.get(getattr(theirs, "__func__", None)) or _unknown(theirs)
 
     def find_networks() -> Networks:
-        # in training mode, because layers such as dropout act there alone
+        # in training mode, because layers such as dropout act only in it
         model.policy.set_training_mode(True)
         parts = kind.parts_of(model)
         optimizers = [each for each in parts if isinstance(each, torch.optim.Optimizer)]
@@ -161,7 +161,7 @@ def train_ppo(learner: NativeLearner, model: Any) -> None:
     count = len(rows["obs"])
     epochs: list[Losses] = []
     for epoch in range(model.n_epochs):
-        # the buffer's own draw
+        # the same draw as in the buffer's own `get`
         order = np.random.permutation(count)  # noqa: NPY002
         batch = model.batch_size or count
         found = learner.update(
@@ -187,7 +187,7 @@ def train_a2c(learner: NativeLearner, model: Any) -> None:
     )
     rows = _rows(model, model.rollout_buffer)
     count = len(rows["obs"])
-    # the buffer's own draw
+    # the same draw as in the buffer's own `get`
     order = np.random.permutation(count)  # noqa: NPY002
     found = learner.update(
         rows, order, minibatch=count, loss=loss, max_grad_norm=model.max_grad_norm
@@ -237,7 +237,7 @@ def _log_ppo(model: Any, epochs: list[Losses], loss: PpoLoss) -> None:
     record("train/entropy_loss", -mean("entropy"))
     record("train/policy_gradient_loss", mean("policy_loss"))
     record("train/value_loss", mean("value_loss"))
-    # the algorithm, too, logs the last epoch's
+    # the algorithm, too, logs these values of the last epoch
     record("train/approx_kl", np.mean(last.approx_kl))
     record("train/clip_fraction", mean("clip_fraction"))
     record("train/loss", float(total + loss.value_weight * last.value_loss[-1]))

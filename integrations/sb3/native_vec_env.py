@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# names that the pool reports of every environment; info["episode"] has them where a game ended
+# names that the pool reports for every environment, in addition to the environments' own infos
 _COUNTS = ("env_id", "episode_return", "episode_length")
 
 
@@ -70,7 +70,7 @@ class NativeVecEnv(BaseVecEnv):
             not with a pool. `render` and `VecVideoRecorder` need render_mode="rgb_array".
 
         Raises:
-          SpecError: An option is wrong, or the pool is asynchronous or autoresets otherwise.
+          SpecError: An option is wrong, or the pool is asynchronous or in another autoreset mode.
 
         Example:
           model = PPO("MlpPolicy", NativeVecEnv("CartPole-v1", 64, seed=1))
@@ -131,7 +131,7 @@ class NativeVecEnv(BaseVecEnv):
             step = step._replace(
                 obs=step.obs - self._obs_start, final_obs=step.final_obs - self._obs_start
             )
-        # an environment that failed has no final observation except the one before
+        # kept, because a failed environment has no final observation except the one before its step
         self._last_obs = step.obs
         return step
 
@@ -149,7 +149,7 @@ class NativeVecEnv(BaseVecEnv):
         )
         last_obs = arrays["obs"][-1]
         if normalize is not None:
-            # in the scale that this environment returns
+            # the last observations in the scale in which this environment returns them
             last_obs = normalize["last_obs"].view(last_obs.dtype).reshape(last_obs.shape)
         self._last_obs = last_obs.copy()
         return final_obs
@@ -197,7 +197,7 @@ class NativeVecEnv(BaseVecEnv):
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Reads an attribute of `NativeEnvRow`, an option, or what set_attr has set."""
         if attr_name in self._option_names:
-            # reads the option of all environments, which takes no longer than of one
+            # reads the option of all environments, which takes no longer than reading one
             rows = option_rows(self.pool.env_options[attr_name], self.num_envs)
             return [rows[number] for number in self._numbers(indices)]
         return [getattr(member, attr_name) for member in self._chosen(indices)]
@@ -228,7 +228,7 @@ class NativeVecEnv(BaseVecEnv):
         return [does for _ in self._chosen(indices)]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickles what makes the environments again, not their state, as the pool does."""
+        """Pickles what makes the environments again, but not their state, as the pool does."""
         return {**self.__dict__, "_last_obs": None}
 
     # -- helpers ---------------------------------------------------------------------

@@ -42,7 +42,7 @@ class NativeVecNormalize(VecNormalize):
 
     @property
     def observation_statistics(self) -> RunningStatistics:
-        """Statistics of `obs_rms`, in the form of a pool's. Setting them keeps `training` as it is.
+        """Statistics of `obs_rms` in a pool's form. Setting them keeps `training` as it is.
 
         Raises:
           SpecError: normalize_observation was not asked for, or the statistics set do not fit.
@@ -74,11 +74,11 @@ class NativeVecNormalize(VecNormalize):
         self.training = updates
 
     def set_venv(self, venv: VecEnv) -> None:
-        """Wraps `venv`; if that normalises itself, the environment within it."""
+        """Wraps `venv`, or the environment inside it if `venv` is a NativeVecNormalize."""
         super().set_venv(venv.venv if isinstance(venv, NativeVecNormalize) else venv)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # the statistics are another environment's: evaluation with them must not change them
+        # the statistics belong to another environment: evaluation with them must not change them
         if name in ("obs_rms", "ret_rms") and name in self.__dict__:
             self.training = False
         super().__setattr__(name, value)
@@ -94,7 +94,7 @@ def split_normalizers(options: Mapping[str, Any]) -> tuple[dict[str, Any], Wrapp
     """Splits options into the pool's own and the wrappers that VecNormalize replaces, if any.
 
     Raises:
-      SpecError: VecNormalize cannot do it.
+      SpecError: VecNormalize cannot do what the options ask for.
     """
     given, rest = split_wrappers(options)
     wrappers = read_wrappers(given)
@@ -151,7 +151,7 @@ def normalized(env: VecEnv, wrappers: Wrappers | None, *, training: bool) -> Any
 
 
 def parted(env: Any) -> tuple[NativeVecEnv | None, VecNormalize | None]:
-    """The pool's VecEnv and the VecNormalize around it, if any; None where other wrappers are."""
+    """The pool's VecEnv and the VecNormalize around it, if any; two None with other wrappers."""
     if is_direct(env):
         return env, None
     if type(env) in (VecNormalize, NativeVecNormalize) and is_direct(env.venv):

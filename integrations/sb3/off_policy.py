@@ -32,7 +32,7 @@ Array = NDArray[Any]
 
 
 class OffPolicyRollouts:
-    """A mixin before an `OffPolicyAlgorithm`: the same steps, collected in less time.
+    """A mixin to list before an `OffPolicyAlgorithm`: the same steps, collected in less time.
 
     The replay's contents, the random numbers drawn, `ep_info_buffer`, the counters and the
     callbacks' calls are those of the algorithm's own `collect_rollouts` on the same environment,
@@ -66,7 +66,7 @@ class OffPolicyRollouts:
         """Takes the algorithm's arguments and two more.
 
         Args:
-          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm, whose env is a NativeVecEnv.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
           worker_options: Further arguments of `rollouts.RolloutCoordinator`.
         """
@@ -193,7 +193,7 @@ class _Steps:
         self.num_episodes = 0
 
     def take(self, learning_starts: int) -> bool:
-        """Takes a step of every environment; returns False where a callback says stop."""
+        """Takes a step of every environment; returns False where a callback stops the training."""
         model, env = self._model, self._env
         obs = model._last_obs
         actions, kept = model._sample_action(learning_starts, self._action_noise, env.num_envs)

@@ -31,11 +31,11 @@ Array = NDArray[Any]
 
 
 class OnPolicyRollouts:
-    """A mixin before an `OnPolicyAlgorithm`: the same rollouts, collected in less time.
+    """A mixin to list before an `OnPolicyAlgorithm`: the same rollouts, collected in less time.
 
     Native engine: the pool's threads compute the policy, without torch and without Python. Actions
     are drawn from other random streams (torch's generator gives their seed); values and log_probs
-    are torch's within 1e-5; all else is as in the algorithm's own `collect_rollouts` with these
+    equal torch's within 1e-5; all else is as in the algorithm's own `collect_rollouts` with these
     actions. Callbacks are called for every step, with all its variables, but after the whole
     rollout: their changes of environments or weights take effect in the next rollout, and steps
     after a stop are made but not counted. `rollout_engine="auto"` leaves to torch: layers that
@@ -55,8 +55,9 @@ class OnPolicyRollouts:
 
     With `num_workers` the environments are divided among Ray actors, each with a copy of the
     policy. All workers collect at the same time with the newest weights, each its columns of the
-    buffer: on-policy, as many steps per update as without. Callbacks are called as with the native
-    engine, and infos only have a Monitor's entries; actions are drawn from other random streams.
+    buffer: on-policy, with as many steps per update as without workers. Callbacks are called as
+    with the native engine, infos have only a Monitor's entries, and actions are drawn from other
+    random streams.
     `close` stops the actors, and so does an error that ends `learn`.
     """
 
@@ -88,7 +89,7 @@ class OnPolicyRollouts:
         """Takes the algorithm's arguments and three more.
 
         Args:
-          args, kwargs: Arguments of the algorithm; its env a NativeVecEnv.
+          args, kwargs: Arguments of the algorithm, whose env is a NativeVecEnv.
           rollout_engine: "native": the pool's threads compute the policy; "torch": torch does;
             "auto": native where that is possible. See the class.
           num_workers: Ray actors that collect; 0 collects in this process, without Ray.
@@ -185,7 +186,7 @@ class OnPolicyRollouts:
 
 
 class _Rollout:
-    """One call of collect_rollouts; its local variables, which callbacks may read."""
+    """One call of collect_rollouts, with its local variables, which callbacks may read."""
 
     def __init__(self, model: Any, env: NativeVecEnv, callback: Any, buffer: Any) -> None:
         self._model = model
@@ -259,7 +260,7 @@ class _Rollout:
         )
 
     def _bootstrap(self, step: StepBatch, obs: Array, rewards: NDArray[np.float32]) -> None:
-        """Adds the values of truncated episodes row by row: several would round otherwise."""
+        """Adds the values of truncated episodes row by row, as a batch would round differently."""
         cut = truncated_rows(step)
         if not cut.any():
             return

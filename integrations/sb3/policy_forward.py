@@ -96,7 +96,7 @@ class ActorCriticForward:
 
 
 def env_actions(model: Any, actions: Array) -> Array:
-    """The environments' actions for the policy's: inside the bounds of a Box."""
+    """The environments' actions for the policy's actions, inside the bounds of a Box."""
     space = model.action_space
     if not isinstance(space, spaces.Box):
         return actions

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random actions for many environments at once, the same as one by one."""
+"""Random actions for many environments at once, equal to those drawn one by one."""
 
 from __future__ import annotations
 

@@ -42,12 +42,12 @@ _OURS = ("sync_mode", "merge", "queue", "rollout_length", "num_envs_per_worker")
 
 @dataclass(frozen=True, slots=True)
 class MakeActor:
-    """Makes the policy of a worker; pickles.
+    """Makes the policy of a worker; can be pickled.
 
     Attributes:
       policy_class: One of Stable-Baselines3's actor-critic policies.
       spaces: Spaces of the model: observation, action.
-      policy_kwargs: The model's argument.
+      policy_kwargs: The model's argument of this name.
       engine: Engine that computes the policy; "auto": native code where it can.
     """
 
@@ -84,7 +84,7 @@ class RemoteActor:
         return PolicyOutput(actions.numpy(), log_probs.numpy(), values.numpy().reshape(-1))
 
     def value(self, obs: Array) -> NDArray[np.float32]:
-        """Values each row of `obs`."""
+        """Computes the value of each row of `obs`."""
         values: NDArray[np.float32] = self._forward.value(as_tensor(obs)).numpy().reshape(-1)
         return values
 
@@ -144,7 +144,7 @@ class RemoteRollouts:
         """Fills the buffer with one fragment of each worker; see `collect_rollouts`."""
         buffer.reset()
         callback.on_rollout_start()
-        # before the weights, with which the statistics travel
+        # the statistics are set first, because they are sent with the weights
         if self._normalizer:
             check_counts(self._normalizer)
             self._coordinator.statistics = statistics_of(self._normalizer)

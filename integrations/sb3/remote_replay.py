@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-# beginnings of the names of weights that actions are computed with
+# prefixes of the names of the weights that actions are computed with
 _ACTING = ("q_net.", "actor.")
 # name of an array among the weights: [1.0 if all actions are random, DQN's exploration rate]
 _EXPLORATION = "rollouts.exploration"
@@ -46,7 +46,7 @@ _EXPLORATION = "rollouts.exploration"
 
 @dataclass(frozen=True, slots=True)
 class MakeExplorer:
-    """Makes the policy of a worker; pickles. Attributes: as those of `remote.MakeActor`."""
+    """Makes the policy of a worker; can be pickled. Has the attributes of `remote.MakeActor`."""
 
     policy_class: Callable[..., Any]
     spaces: tuple[spaces.Space[Any], spaces.Space[Any]]
@@ -72,7 +72,7 @@ class Explorer:
         self.policy_version = 0
 
     def act(self, obs: Array) -> PolicyOutput:
-        """Chooses actions; "kept" of the extras has the actions in the replay's form."""
+        """Chooses actions; the extras' "kept" has them in the form that the replay stores."""
         if self._is_random or self._rng.random() < self._epsilon:
             action = sample_rows(self._space, len(obs))
         else:
@@ -85,11 +85,11 @@ class Explorer:
         return PolicyOutput(action, nothing, nothing, {"kept": kept})
 
     def value(self, obs: Array) -> NDArray[np.float32]:
-        """Returns nothing: off-policy algorithms compute values when they learn."""
+        """Returns zeros: off-policy algorithms compute values when they learn."""
         return np.zeros(len(obs), np.float32)
 
     def weights(self) -> dict[str, Array]:
-        """A copy of the weights that act, and of the exploration."""
+        """A copy of the weights that choose actions, and of the exploration settings."""
         return acting_weights(self._module, self._is_random, self._epsilon)
 
     def load_weights(self, weights: Mapping[str, Array], version: int) -> None:
@@ -242,7 +242,7 @@ class _Rollout:
         )
 
     def next_obs(self, t: int) -> Array:
-        """The observation that followed step t, the last one where an episode ended."""
+        """The observations that followed step t; where an episode ended, its last one."""
         following = np.array(self.obs[t + 1])
         for row in np.flatnonzero(self.ended[t]).tolist():
             following[row] = self.final_obs[t, row]

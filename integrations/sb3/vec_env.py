@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RolloutsVecEnv: picks the class of a `VecEnv` by its arguments, which are `make_vec_env`'s."""
+"""RolloutsVecEnv: picks the class of a `VecEnv` by its argument: ids, a pool or functions."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class EpisodeStatistics:
         self._marked = _where(env, "life_loss_info", (True,)) & ~_where(
             env, "episodic_life", (True, "continue", "restart")
         )
-        # whether a game may be several episodes, which the infos of each step show
+        # whether a game may consist of several episodes, as the lives in each step's infos show
         self.has_lives = bool((self._by_life | self._marked).any())
         self.reset()
 
@@ -71,7 +71,7 @@ class EpisodeStatistics:
         return dict(zip(rows.tolist(), self.records(returns, lengths), strict=True))
 
     def records(self, returns: Array, lengths: Array) -> list[Episode]:
-        """A record of each game that is over now, of its return and its length."""
+        """A record for each game that is over now, from its return and its length."""
         seconds = self.seconds()
         return [
             {"r": round(total, 6), "l": length, "t": seconds}
@@ -91,7 +91,7 @@ class EpisodeStatistics:
 
 
 def _where(env: VectorEnv, option: str, values: tuple[object, ...]) -> NDArray[np.bool_]:
-    """Marks (N,) environments whose option has one of the values; None for those without it."""
+    """Marks the environments (N,) that have the option with one of the values."""
     given = env.env_options.get(option, False)
     column = given.tolist() if isinstance(given, np.ndarray) else [given] * env.num_envs
     return np.array([value in values for value in column], np.bool_)

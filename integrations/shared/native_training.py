@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makers of a library's gradient steps: native code, or torch, and why."""
+"""Decides whether native code or torch makes a library's gradient steps, and keeps the reason."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class TrainerReader(Generic[Made]):
 
 
 class ReadsTrainer(Generic[Made]):
-    """A mixin before a library's algorithm or learner, whose gradient steps native code makes.
+    """A mixin to list before a library's algorithm or learner: gradient steps in native code.
 
     Attributes:
       train_engine: Maker of gradient steps: "native", "torch", or "auto": native code where that is
@@ -216,7 +216,7 @@ def has_hooks(module: nn.Module) -> bool:
 
 def own_method(given: Any, base: type, names: Sequence[str]) -> str:
     """The first method that the object's class overrides; "" for none."""
-    # Ray wraps all methods of a class that becomes an actor, and keeps the class
+    # Ray wraps all methods of a class that becomes an actor, and keeps the original class
     cls = getattr(type(given), "__ray_actor_class__", type(given))
     for name in names:
         if name in vars(given) or getattr(cls, name, None) is not getattr(base, name, None):

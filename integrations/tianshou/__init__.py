@@ -37,7 +37,7 @@ A block is several steps' transitions, which are gathered and then written to ea
 buffer's storage at once. Sub-buffers' counters, episode statistics and priorities are the same as
 after `buffer.add`. `add` itself is called where a column does not exist yet, and
 Tianshou's own loop runs where there is a step hook, rendering, a single `ReplayBuffer`, a buffer
-with another `add` (HER, cached), or statistics with other `update_at_...`.
+with another `add` (HER, cached), or statistics that override an `update_at_...`.
 """
 
 from ..shared.missing import needs

@@ -63,7 +63,7 @@ class Spread:
     """The standard deviations of the distributions of a collect, computed together at its end."""
 
     def __init__(self) -> None:
-        """Starts with none."""
+        """Starts without distributions."""
         self._probs: list[torch.Tensor] = []
         self._done: list[Array] = []
 

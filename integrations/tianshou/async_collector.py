@@ -137,7 +137,7 @@ class _AsyncLoop:
             )
 
     def _go_on(self, step: Step, ended: Ended) -> None:
-        """Keeps the observations for the next actions; of ended episodes, the next one's first."""
+        """Keeps the observations for the next actions: after an end, the next episode's first."""
         one, ids = self._collector, step.env_id
         infos = dicts(ids, step.info, np.ones(len(ids), np.bool_))
         one._current_obs_in_all_envs_EO[ids] = step.obs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BlockWriter`: many transitions into a VectorReplayBuffer at once, as if `add` had taken them."""
+"""`BlockWriter`: puts many transitions into a VectorReplayBuffer at once, as `add` would."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class BlockWriter:
         return known == set(leaves)
 
     def append(self, ids: Array, leaves: Mapping[Path, Leaf]) -> tuple[Array, Ended]:
-        """Takes one step of environments `ids`, none twice.
+        """Takes one step of the environments `ids`, which are all different.
 
         Args:
           ids: (R,) int, the sub-buffers.
@@ -155,7 +155,7 @@ class BlockWriter:
         return index, ended
 
     def extend(self, ids: Array, leaves: Mapping[Path, Leaf]) -> tuple[Array, Array]:
-        """Takes T successive steps of environments `ids`, none twice.
+        """Takes T successive steps of the environments `ids`, which are all different.
 
         Args:
           ids: (R,) int, the sub-buffers.
@@ -194,7 +194,7 @@ class BlockWriter:
         env, is_first = last // num_steps, begins % num_steps == 0
         returns[is_first] += self._returns[ids]
         lengths[is_first] += self._lengths[ids]
-        # sums that go on after the block; those of an ended episode are 0
+        # sums of the episodes that go on after the block; those of the others start again at 0
         is_over = ends[last]
         is_last = last % num_steps == num_steps - 1
         goes_on = is_last & ~is_over

@@ -50,7 +50,8 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
     compute it between the steps of their environments. Actions are then drawn from other random
     streams (torch's generator gives their seed); all else in the buffer and the statistics is what
     the policy would give for these actions, within 1e-5. `rollout_engine`, an attribute that may be
-    set, is "auto" for that, "torch", or "native", which raises SpecError where it is not possible.
+    set, is "auto" for native where possible, "torch", or "native", which raises SpecError where it
+    is not possible.
     `engine` and `why_not_native` describe the last such collect. Collects of `n_episode` and random
     ones are made step by step.
     """
@@ -195,7 +196,7 @@ class RolloutsCollector(Collector[TCollectStats], Generic[TCollectStats]):
 
 
 class _BlockLoop:
-    """One collect of R environments; towards its end n_episode makes R smaller than N."""
+    """One collect of R environments; with n_episode, R becomes smaller than N towards the end."""
 
     def __init__(
         self,
@@ -279,7 +280,7 @@ class _BlockLoop:
     def _end_episodes(
         self, index: Array, ended: Ended, whole_episodes: bool, columns: dict[str, Array]
     ) -> None:
-        """Begins the next episodes and hands the last ones to the hook."""
+        """Begins the next episodes and hands the ended ones to the hook."""
         rows = ended.rows
         self._returns.append(ended.returns)
         self._lengths.append(ended.lengths)
@@ -312,7 +313,7 @@ class _BlockLoop:
             buffer.set_array_at_key(values, key, index=where)
 
     def _leave_out(self, surplus: int, ended_rows: Array) -> None:
-        """Applies Tianshou's fairness: of the environments that ended, the first ones stop."""
+        """Stops the first `surplus` environments whose episode ended, as Tianshou does."""
         if surplus <= 0:
             return
         stay = np.ones(len(self.ids), np.bool_)

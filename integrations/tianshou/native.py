@@ -44,7 +44,7 @@ class Scaling(NamedTuple):
 class NativeActor:
     """Chooses actions inside a pool as a ProbabilisticActorPolicy does.
 
-    The policy stays the master: weights that it learns are used from the next collect on.
+    The policy keeps the weights: what it learns is used from the next collect on.
 
     Attributes:
       policy: The argument of `VectorEnv.collect`.
@@ -71,7 +71,7 @@ class NativeActor:
             self._space,
             env.single_observation_space,
             head=Head(kind, deterministic=deterministic),
-            # drawn from torch's random numbers, so that torch's seed decides it
+            # this seed is drawn from torch's random numbers, so that torch's seed decides it
             seed=int(torch.randint(2**63 - 1, ()).item()),
         )
         size = int(self._space.n) if kind == "categorical" else 2 * int(np.prod(self._space.shape))
@@ -101,7 +101,7 @@ class NativeActor:
 
 
 class PolicyReader:
-    """A collector's policy for native code, read again when the collector has another one.
+    """A collector's policy for native code, read again when the collector has another policy.
 
     Attributes:
       why_not: Why torch computes the policy; "" where the pool's threads do.
@@ -117,7 +117,7 @@ class PolicyReader:
         """Returns the actor of the pool's threads; None, with `why_not` set, where torch acts.
 
         Args:
-          why_not: What native code lacks of collector, hooks and buffer; "" for nothing.
+          why_not: What native code lacks for the collector, hooks and buffer; "" for nothing.
         Raises:
           SpecError: wanted is no engine, or it is "native" and not possible.
         """
@@ -196,7 +196,7 @@ def _check_space(space: gym.Space[Any], policy: Any, kind: HeadName) -> None:
 
 
 def _scaling(policy: Any) -> Scaling | None:
-    """The scaling of map_action, without the clipping to the space's bounds; None for none."""
+    """The scaling of map_action, without its clipping to the space's bounds; None: no scaling."""
     space, method = policy.action_space, policy.action_bound_method
     low, high = space.low.astype(np.float32), space.high.astype(np.float32)
     is_unit = bool((low == -1).all() and (high == 1).all())

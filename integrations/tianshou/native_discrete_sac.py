@@ -105,7 +105,7 @@ class _Trainer:
 
 
 def _draw(policy: Any, count: int, num_actions: int) -> None:
-    """Draws from torch's generator what the policy draws for actions that are not used."""
+    """Draws from torch's generator as the policy does; the drawn actions are not used."""
     if policy.is_within_training_step or not policy.deterministic_eval:
         torch.multinomial(torch.ones(count, num_actions), 1, True)
 

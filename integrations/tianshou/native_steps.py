@@ -33,13 +33,13 @@ _EPSILON = float(np.finfo(np.float32).eps)
 
 
 class NativeSteps(ReadsTrainer[Made]):
-    """A mixin before one of Tianshou's algorithms: gradient steps in native code.
+    """A mixin to list before one of Tianshou's algorithms: gradient steps in native code.
 
     What native code lacks stays with torch: layers such as convolutions and dropout, optimisers
     other than Adam, AdamW, RMSprop and SGD, observations other than Box, networks on a GPU,
     policies with a forward of their own, critics that share layers. `learner_engine` is the engine
-    of the last step, and `why_not_native_learner` the reason why torch made it. Target values and
-    target networks are Tianshou's.
+    of the last step, and `why_not_native_learner` the reason why torch made it. Tianshou computes
+    the target values and updates the target networks.
 
     Native steps set no `.grad`. Numbers that are not finite raise SpecError; Tianshou goes on.
 
@@ -272,7 +272,7 @@ def _why_not_sac(algorithm: Any, batch: Any) -> str:
 def why_not_batch(
     algorithm: Any, batch: Any, optims: Any, names: tuple[str, ...] = ("obs", "act")
 ) -> str:
-    """Names what native code cannot train in optimisers and these arrays; "" for nothing."""
+    """Names an optimiser or array that native code cannot train with; "" for none."""
     for each in optims:
         if type(each) is not Algorithm.Optimizer or "step" in vars(each):
             return "an optimiser of the algorithm has a step of its own"

@@ -50,7 +50,7 @@ def open_pool(
     ):
         count = num_envs if num_envs is not None else 1 if isinstance(envs, str) else len(envs)
         _check_wait_num(wait_num, count)
-        # with one environment, a part of them cannot be waited for
+        # a single environment has no part that could be waited for
         rows = None if wait_num in (None, count) else wait_num
         pool: Any = on_host(
             rollouts.make_vec(envs, count, batch_size=rows, autoreset_mode="same_step", **options)
@@ -171,7 +171,10 @@ class EnvRows:
         return batch
 
     def forget_begun(self) -> None:
-        """Makes the next reset begin episodes anew: those begun were returned in another scale."""
+        """Drops the first observations of begun episodes, which were returned in another scale.
+
+        The next reset then begins new episodes.
+        """
         self._first_obs = None
 
     def reset(
@@ -315,7 +318,7 @@ class EnvRows:
 def as_rows(obs: Any) -> Array:
     """Observations by environment: arrays unchanged; dicts and tuples of arrays as (n,) object.
 
-    Each of these is then a dict or tuple, as from Tianshou's workers.
+    Each object is a dict or tuple, as from Tianshou's workers.
     """
     if isinstance(obs, np.ndarray):
         return obs

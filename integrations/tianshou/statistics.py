@@ -48,7 +48,7 @@ class ObsRms:
 
 
 class SharesStatistics(PoolStatistics):
-    """`get_obs_rms` and `set_obs_rms`, with which test environments follow the training's."""
+    """`get_obs_rms` and `set_obs_rms`, which give test environments the training's statistics."""
 
     _obs_rms: Any = None
 
@@ -81,7 +81,7 @@ class SharesStatistics(PoolStatistics):
         self.follow_statistics()
 
     def follow_statistics(self) -> bool:
-        """Takes over what `set_obs_rms` named; False for none. Nothing may be in flight."""
+        """Takes over the statistics of `set_obs_rms`; False for none. No step may be under way."""
         rms = self._obs_rms
         if rms is None:
             return False

@@ -38,7 +38,7 @@ class StepWriter:
         self._blocks.store()
 
     def write(self, obs: Array, action: Action, step: Step, done: Array) -> tuple[Array, Ended]:
-        """Adds a step of environments, none twice.
+        """Adds a step of environments, which are all different.
 
         Args:
           obs: (R, *obs_shape), for which the actions were chosen; must not change afterwards.
@@ -59,7 +59,7 @@ class StepWriter:
         return self._add(obs, action, step, done)
 
     def write_all(self, obs: Array, act: Array, steps: Step) -> tuple[Array, Array]:
-        """Adds T steps of environments, none twice; the policy has no entries in the buffer.
+        """Adds T steps of different environments; the policy has no entries in the buffer.
 
         Args:
           obs: (T, R, *obs_shape), for which the actions were chosen.

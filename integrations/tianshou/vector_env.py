@@ -59,7 +59,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
     has_action_masks = False
 
     def __new__(cls, envs: Any, *args: Any, **kwargs: Any) -> RolloutsVectorEnv:
-        """Makes the subclass where functions make Python environments, for Tianshou's workers."""
+        """Makes a PythonVectorEnv where `envs` are functions, which Tianshou's workers call."""
         if cls is RolloutsVectorEnv and _are_env_fns(envs):
             return object.__new__(PythonVectorEnv)
         return object.__new__(cls)
@@ -96,7 +96,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         Raises:
           SpecError: Masks of environments that report none; a pool in next-step mode, whose first
             transition of each episode Tianshou would lose; a wait_num that the pool cannot keep;
-            arguments as `make_vec`.
+            arguments that `make_vec` refuses.
         """
         self.is_closed = True  # until there is something to close
         pool_options = {"num_threads": num_threads, "seed": seed, **env_options}
@@ -115,7 +115,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         self.has_action_masks = action_masks
         if action_masks:
             _check_masks(self.pool, is_async=self.is_async)
-            # (N, A) bool, for observations that `reset` returns of episodes that the pool began
+            # (N, A) bool, for observations that `reset` returns where the pool began the episode
             self._masks = np.ones((self.env_num, int(self.pool.single_action_space.n)), np.bool_)
             self._noted: Array | None = None
         self._action_spaces = _action_spaces(self.pool, seed)
@@ -134,9 +134,9 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
             options, a dict as `rollouts.VectorEnv.reset` takes, without reset_mask.
 
         Returns:
-          obs (n, *obs_shape), of action_masks (n,) object, a dict each, and infos (n,) object, a
-          dict each with env_id. The info has the environment's own keys too, unless its episode
-          began in the step that ended the last.
+          obs (n, *obs_shape), or with action_masks (n,) object, a dict each; and infos (n,) object,
+          a dict each with env_id. The info has the environment's own keys too, unless its episode
+          began in the step that ended the last episode.
         """
         ids = self._wrap_id(env_id)
         unknown = set(kwargs) - {"seed", "options"}
@@ -155,7 +155,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
           obs (R, *obs_shape), reward (R,) float64, terminated, truncated (R,) bool, infos (R,)
           object, a dict each with env_id and what the environment reports. R is the number of
           actions; in asynchronous mode, of the environments that have finished, which may be
-          others. There, an action of None sends nothing.
+          others than those of `id`. There, an action of None sends nothing.
 
         Raises:
           ProtocolError: An environment's episode has ended and it was not reset, or it is being
@@ -173,7 +173,7 @@ class RolloutsVectorEnv(SharesStatistics, BaseVectorEnv):
         """Seeds environments and action spaces, i with seed + i; begins new episodes.
 
         Returns:
-          One list with its seed for each environment, or None.
+          For each environment a list with its seed, or None.
         """
         self._assert_is_not_closed()
         if isinstance(seed, (int, np.integer)):

@@ -7,11 +7,11 @@ What to change in a script:
     +env = RolloutsEnv("CartPole-v1", num_envs=64)
 
 or, in place of `ParallelEnv(64, lambda: GymEnv("CartPole-v1"))`, the same line; transforms,
-`Collector`, `MultiSyncCollector`, replay buffers and losses stay. Specs, keys and dtypes are
-GymEnv's: "observation", "action" (one-hot unless categorical_action_encoding), "reward" (N, 1)
+`Collector`, `MultiSyncCollector`, replay buffers and losses stay. Specs, keys and dtypes are as in
+GymEnv: "observation", "action" (one-hot unless categorical_action_encoding), "reward" (N, 1)
 float32, "done", "terminated", "truncated" (N, 1) bool.
 
-Either may be collected by the pool's own threads, without torch and without Python:
+The pool's own threads can also collect, without torch and without Python:
 
     -collector = Collector(env, policy, frames_per_batch=8192)
     +collector = RolloutsCollector(env, policy, frames_per_batch=8192)
@@ -31,7 +31,7 @@ Traps handled:
   * A pool in next-step mode is refused: TorchRL would take the observation of the reset for the
     outcome of an action.
 
-What it costs: observations, terminated and truncated are not copied: tensors share the pool's
+What it costs: observations, terminated and truncated are not copied. Tensors share the pool's
 memory, which is not written again while such a tensor lives. A collector that keeps T steps
 before it stacks them makes the pool keep T buffers. TorchRL's own collectors run the policy
 themselves: call `torch.set_num_threads(1)` before a small one, whose threads would take the cores

@@ -39,8 +39,8 @@ class RolloutsCollector(Collector):
     (torch's generator gives their seed); all else in a batch is what policy and environment return
     for these actions, within 1e-5.
 
-    `rollout_engine`, an attribute that may be set, is "auto" for that, "torch" for TorchRL's own
-    loop, or "native", which raises SpecError where it is not possible. `engine` and
+    `rollout_engine`, an attribute that may be set, is "auto" for native where possible, "torch" for
+    TorchRL's own loop, or "native", which raises SpecError where it is not possible. `engine` and
     `why_not_native` describe how the last batch was made. Otherwise torch computes with
     `num_torch_threads`: None stands for 1 unless the policy is large, see
     `rollouts.machine.torch_threads`.
@@ -124,7 +124,7 @@ class RolloutsCollector(Collector):
         return result
 
     def _trajectories(self, ended: Array) -> torch.Tensor:
-        """Returns ids of trajectories (N, T) int64; the carrier has those (N,) that go on."""
+        """Returns ids of trajectories (N, T) int64; the carrier keeps the ids (N,) that go on."""
         now = self._carrier["collector", "traj_ids"].numpy()
         ids = np.empty((len(ended) + 1, len(now)), np.int64)
         ids[0], ids[1:] = now, -1
@@ -139,7 +139,7 @@ class RolloutsCollector(Collector):
     def _go_on(
         self, known: KnownTransforms, following: dict[str, torch.Tensor], ended: torch.Tensor
     ) -> None:
-        """Leaves where the next rollout begins, whichever engine makes it."""
+        """Stores where the next rollout begins, in TorchRL's form, which both engines use."""
         env = known.env
         obs = torch.from_numpy(env._obs.copy())
         carrier = {

@@ -39,7 +39,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
     """N native environments as one TorchRL environment of batch_size [N].
 
     Running statistics of normalize_observation and normalize_reward are in its `state_dict`. An
-    environment for evaluation that loads them scales by them.
+    environment for evaluation that loads this `state_dict` scales by its statistics.
 
     Attributes:
       pool: The `rollouts.VectorEnv` behind it.
@@ -256,7 +256,7 @@ class RolloutsEnv(PoolStatistics, EnvBase):
     # -- helpers -------------------------------------------------------------------
 
     def _observation(self, obs: Array) -> torch.Tensor:
-        """Makes a tensor, one-hot as in GymEnv where the space is discrete and actions are."""
+        """Makes a tensor; a Discrete space is one-hot where actions are one-hot, as in GymEnv."""
         space, tensor = self.pool.single_observation_space, self._tensor(obs)
         if self._one_hot and isinstance(space, spaces.Discrete):
             return torch.nn.functional.one_hot(tensor.long(), int(space.n))

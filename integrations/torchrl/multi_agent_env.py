@@ -35,14 +35,14 @@ Arrays = dict[str, Array]
 class RolloutsMultiAgentEnv(EnvBase):
     """N native environments with several agents as one TorchRL environment of batch_size [N].
 
-    Keys are those of TorchRL's own wrappers of PettingZoo and VMAS. Of a group with A agents:
+    Keys are those of TorchRL's own wrappers of PettingZoo and VMAS. A group with A agents has:
       (group, "observation")  (N, A, *obs_shape)     ("next", group, "reward")  (N, A, 1) float32
       (group, "action")       (N, A, *action_shape)
       (group, "mask")         (N, A) bool            the agent acts in this state
       (group, "done"), (group, "terminated"), (group, "truncated")  (N, A, 1) bool
     An agent that leaves is "terminated" until its episode ends; its "mask" is False and its action
-    is ignored. Of environments: "done", "terminated", "truncated" (N, 1) bool are set when the
-    episode is over, and "truncated" where any agent is truncated.
+    is ignored. The environments' own "done", "terminated" and "truncated" (N, 1) bool are set only
+    at an episode's end: "truncated" where any agent is truncated, else "terminated".
 
     At an episode's end ("next", group, "observation") is the true last one, as in RolloutsEnv.
 
@@ -74,7 +74,7 @@ class RolloutsMultiAgentEnv(EnvBase):
             ids only.
 
         Raises:
-          SpecError: A pool in another mode or with one agent; arguments as `make_vec`.
+          SpecError: A pool in another mode or with one agent; arguments that `make_vec` refuses.
         """
         made: dict[str, Any] = {"num_envs": num_envs, "num_threads": num_threads, "seed": seed}
         made |= {"max_episode_steps": max_episode_steps, **env_options}
@@ -171,7 +171,7 @@ class RolloutsMultiAgentEnv(EnvBase):
         """Steps all environments with the groups' actions, or those marked by "_step"."""
         rows = stepping_rows(tensordict, self._ended)
         for name in self.pool.groups:
-            # TorchRL's own mark, which it does not remove from groups and then cannot stack
+            # TorchRL does not remove this mark from groups, and could not stack them with it
             tensordict.get(name).pop("_neg_step", None)
         actions = {
             name: to_actions(

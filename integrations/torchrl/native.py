@@ -56,11 +56,11 @@ _TOLERANCE = 1e-3
 class NativeActor:
     """Chooses actions inside a pool as a TensorDict policy does.
 
-    The policy stays the master: weights that it learns are used from the next rollout on.
+    The policy keeps the weights: what it learns is used from the next rollout on.
 
     Attributes:
       policy: The argument of `VectorEnv.collect`.
-      num_inputs: Logits, or means and log stds.
+      num_inputs: Number of the logits, or of the means and log stds.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class NativeActor:
             self._space,
             pool.single_observation_space,
             head=Head(kind, deterministic=deterministic),
-            # drawn from torch's random numbers, so that torch's seed decides it
+            # this seed is drawn from torch's random numbers, so that torch's seed decides it
             seed=int(torch.randint(2**63 - 1, ()).item()),
         )
         self._kind = kind
@@ -148,8 +148,8 @@ class _Parts:
     """The modules of a policy in the order in which they run.
 
     Attributes:
-      draw: The one that draws actions.
-      has_value: Whether one of them writes "state_value".
+      draw: The module that draws actions.
+      has_value: Whether one of the modules writes "state_value".
       out_keys: The keys that the policy writes.
     """
 
@@ -255,7 +255,7 @@ def _kind_of(parts: _Parts, pool: Any, *, one_hot: bool) -> HeadName:
                 f"the policy fails for observations of shape {rows.shape} and {rows.dtype}: "
                 f"{type(error).__name__}: {error}"
             ) from error
-        # other parameters than the policy's present ones, to cover what happens with large ones
+        # parameters other than the policy's present ones, so that large ones are compared, too
         params = _some_params(parts.params(values))
         keys = dict(zip(parts.draw.dist_keys, parts.draw.in_keys, strict=True))
         named = {keys[name]: value for name, value in params.items()}

@@ -32,7 +32,7 @@ FLAGS = ("done", "terminated", "truncated")
 
 
 def open_pool(envs: Any, made: dict[str, Any]) -> Any:
-    """A pool of ids, or one that exists and steps as TorchRL needs it.
+    """Makes a pool from ids, or checks that a pool given steps as TorchRL needs it.
 
     Raises:
       SpecError: Arguments for ids together with a pool, or a pool in another mode.

@@ -36,7 +36,7 @@ constexpr std::int32_t kRamBytes = 128;
 
 // An emulator set up as in the environments, but without their restarts.
 std::unique_ptr<Ale> LoadEmulator(const std::string& rom_path) {
-  // checked first, because ALE ends the process over a file that it cannot read
+  // checked first, because ALE ends the process if it cannot read the file
   AleLibrary::CheckRom(rom_path);
   auto ale = std::make_unique<Ale>();
   ale->SetInt("random_seed", 0);
@@ -71,7 +71,7 @@ Bytes ResizeImage(const Bytes& image, std::int32_t height, std::int32_t width, b
   std::vector<py::ssize_t> shape{height, width};
   if (image.ndim() == 3) shape.push_back(channels);
   Bytes result(shape);
-  // from one result row to the next, `resize` keeps rows that belong to one image
+  // `resize` caches rows from one result row to the next, which is right only within one image
   resize.BeginImage();
   for (std::int32_t y = 0; y < height; ++y) {
     resize.ComputeRow(image.data(), y, result.mutable_data() + y * width * channels);

@@ -94,7 +94,7 @@ py::tuple InfoNames(const EnvSpec& spec) {
 }
 
 py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& spec) {
-  // each array keeps the buffer, also when the pool has given it up
+  // each array keeps the buffer alive, even after the pool has given it up
   const py::capsule owner(new std::shared_ptr<BatchBuffer>(buffer), [](void* pointer) {
     delete static_cast<std::shared_ptr<BatchBuffer>*>(pointer);
   });
@@ -132,7 +132,7 @@ py::tuple MakeArrays(const std::shared_ptr<BatchBuffer>& buffer, const EnvSpec& 
 
 NumpyUsers::~NumpyUsers() {
   const AcquireGil gil;
-  // released here, because members are destroyed after the GIL is given back, and find nothing
+  // released here, with the GIL: the destructors of members run after the GIL is given back
   arrays_.release().dec_ref();
 }
 
@@ -234,7 +234,7 @@ void OutArrays::PutInto(py::tuple& fields) const {
   for (std::size_t field = 0; field < kNumStepArrays; ++field) {
     if (arrays_[field]) fields[field] = arrays_[field];
   }
-  // the groups' are the last
+  // the groups' arrays come last
   groups_.PutInto(fields, fields.size() - static_cast<std::size_t>(num_groups_) * kNumGroupArrays);
 }
 

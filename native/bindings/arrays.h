@@ -42,7 +42,7 @@ pybind11::tuple InfoNames(const EnvSpec& spec);
 // A caller's arrays of one call. No two may share memory, because each is written into.
 class ApartArrays {
  public:
-  // Throws SpecError where the array, C-contiguous, shares memory with an earlier one; messages
+  // Throws SpecError where the array (C-contiguous) shares memory with an earlier one; messages
   // call it `where`.
   void Add(const std::string& where, const pybind11::array& array);
 

@@ -53,7 +53,7 @@ std::uint64_t SumOf(const std::vector<py::array>& arrays) {
     if (array.nbytes() > 0) all.push_back(RowsOf(array));
     bytes += array.nbytes();
   }
-  // a short sum takes less time than another thread may keep the GIL
+  // a short sum keeps the GIL: waiting to get it back could take longer than the sum
   std::optional<ReleaseGil> release;
   if (bytes > kBytesWithGil) release.emplace();
   Checksum sum;

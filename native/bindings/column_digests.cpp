@@ -138,7 +138,7 @@ struct GroupResults {
   py::tuple Summary() const {
     const float* reward = largest_reward.data();
     const bool* finite = is_obs_finite.data();
-    // magnitudes are in the order of their bits; infinity and nan are last
+    // magnitudes have the same order as their bits; infinity and nan are last
     std::uint32_t largest = 0;
     bool all_finite = true;
     for (py::ssize_t i = 0; i < digest.size(); ++i) {
@@ -153,11 +153,11 @@ struct GroupResults {
   Bools is_obs_finite;
   Contiguous<double> episode_return;  // (T, B), as is the next
   Contiguous<std::int32_t> episode_length;
-  std::optional<py::array> final_obs;  // none: they are not kept
+  std::optional<py::array> final_obs;  // empty where they are not kept
 };
 
-// (checksum of a fragment, (largest_reward, is_obs_finite) of each group). Keeps the GIL, as to
-// wait for it takes longer than the sum.
+// (checksum of a fragment, (largest_reward, is_obs_finite) of each group). Keeps the GIL, because
+// getting it back may take longer than the sum.
 py::tuple SumFragment(const std::vector<py::tuple>& groups) {
   Checksum sum;
   py::tuple summaries(groups.size());

@@ -19,8 +19,7 @@ void Read(const py::dict& addresses, const char* name, Function*& function) {
   function = reinterpret_cast<Function*>(addresses[name].cast<std::uintptr_t>());
 }
 
-// Makes a context the thread's current one, for a scope, unless it is already: for most threads it
-// is.
+// Makes a context current in the thread, for a scope, unless it already is, as in most threads.
 class InContext {
  public:
   InContext(const CudaDriver& driver, void* context) : driver_(driver) {

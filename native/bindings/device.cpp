@@ -69,7 +69,7 @@ void OpenEach(const std::vector<std::int32_t>& envs, const std::vector<py::bytes
   }
 }
 
-// Writes fields into a state. They are passed as doubles, which hold both kinds.
+// Writes fields into a state. They are passed as doubles, which can hold a Real and an int32.
 void LoadFields(const RegistryEntry& entry, const double* fields, std::vector<std::uint8_t>& state) {
   StateWriter writer(state);
   for (std::int32_t f = 0; f < entry.device.state_fields; ++f) {
@@ -224,7 +224,7 @@ py::dict FactsOfTask(const std::string& id, const py::dict& options, std::int32_
   result["config_bytes"] = facts.config_bytes;
   result["own_options"] = py::cast(facts.own_options);
   result["contact_forces"] = facts.contact_forces;
-  // poses are cheap next to the other arrays that follow from positions
+  // poses are cheap compared with the other arrays that follow from positions
   constexpr DataArrays kPoses =
       kXpos | kXquat | kXmat | kXipos | kGeomXpos | kGeomXmat | kSiteXpos | kSiteXmat;
   // motion without contacts and constraints, whose forces are most of the work

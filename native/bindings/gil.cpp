@@ -56,7 +56,7 @@ AcquireGil::AcquireGil() noexcept : released_(t_released) {
     TakeBack(released_);
     return;
   }
-  // an interpreter that ends gives no state to a thread that Python does not know
+  // an interpreter that is ending makes no state for a thread that is new to Python
   if (IsFinalizing() && !PyGILState_GetThisThreadState()) Park();
   state_ = TakeOrPark([] { return PyGILState_Ensure(); });
 }

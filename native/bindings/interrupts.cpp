@@ -34,7 +34,7 @@ constexpr std::chrono::milliseconds kRenewEvery{10};
 // used again.
 std::atomic<std::uint64_t> g_call{0};
 std::atomic<std::uint64_t> g_last_call{0};
-// The call in which the last SIGINT came as its first one, and when.
+// The last call in which a first SIGINT came, and the time at which it came.
 std::atomic<std::uint64_t> g_heard_call{0};
 std::atomic<std::int64_t> g_heard_ns{0};
 // Python's own handler, which this one calls.
@@ -76,8 +76,8 @@ void OnInterrupt(int number) {
     g_heard_ns.store(now, std::memory_order_relaxed);
   } else if (call != 0 && now - g_heard_ns.load(std::memory_order_relaxed) >= kApartNs) {
     [[maybe_unused]] const auto written = write(STDERR_FILENO, kSentence, sizeof(kSentence) - 1);
-    // the process then has the exit status of one that the signal ended, as soon as this handler
-    // returns
+    // the signal ends the process as soon as this handler returns, with the exit status of a
+    // process that a signal ended
     std::signal(number, SIG_DFL);
     kill(getpid(), number);
     return;
@@ -91,7 +91,7 @@ bool IsOfPython(SignalHandler handler) {
                          reinterpret_cast<void*>(&PyErr_CheckSignals));
 }
 
-// Tells if SIGINT raises KeyboardInterrupt, and nothing else.
+// True if Python's handler of SIGINT is the default one, which raises KeyboardInterrupt.
 bool IsDefaultInPython() {
   try {
     const py::module_ module = py::module_::import("signal");
@@ -152,7 +152,7 @@ NativeCall::NativeCall(bool interrupted) noexcept : outer_(g_call.load(std::memo
   const std::uint64_t call = g_last_call.load(std::memory_order_relaxed) + 1;
   g_last_call.store(call, std::memory_order_relaxed);
   if (interrupted) {
-    // long ago, so that the next signal counts as the second
+    // as if a first signal had come long ago, so that the next one counts as the second
     g_heard_ns.store(0, std::memory_order_relaxed);
     g_heard_call.store(call, std::memory_order_relaxed);
   }

@@ -42,8 +42,8 @@ class PythonInCall {
   const std::uint64_t call_;
 };
 
-// This handler, while one exists, replaces Python's default one for SIGINT. Made, renewed and
-// destroyed by threads that have the GIL.
+// A handler that replaces Python's default one for SIGINT while an InterruptWatch exists. Made,
+// renewed and destroyed by threads that have the GIL.
 class InterruptWatch {
  public:
   using Clock = std::chrono::steady_clock;

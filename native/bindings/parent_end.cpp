@@ -30,7 +30,7 @@ void OnParentEnd(int) {
 }
 #endif
 
-// Tells if this system can do it.
+// Returns whether this system supports it.
 bool EndAfterParent(unsigned grace_s) {
 #ifdef __linux__
   g_parent = getppid();

@@ -117,7 +117,7 @@ void BindEstimators(py::module_& module) {
          Floats last_value, Floats behaviour_log_prob, Floats target_log_prob, double gamma,
          double vtrace_lambda, double rho_bar, double c_bar) {
         Call<Float> call(reward, value, terminated, truncated, bootstrap_value, last_value);
-        // one for each step, as rewards have; Call does not check them
+        // Call does not check these: they have one number for each step, as rewards have
         CheckSameShape(behaviour_log_prob, reward);
         CheckSameShape(target_log_prob, reward);
         return call.Run([&](const Fragment<Float>& in, const Returns& out) {

@@ -14,7 +14,7 @@ namespace py = pybind11;
 namespace rollouts {
 namespace {
 
-// Arrays of a group, which are the last of a batch, group after group.
+// The arrays of a group. The groups' arrays come last in a batch, group after group.
 enum GroupArray : std::size_t {
   kObs,
   kReward,
@@ -59,7 +59,7 @@ class RowsByGroup {
     return columns;
   }
 
-  // Flags of episodes that are over; only the first flags where the engine has no others.
+  // Flags of episodes that ended: the first array alone where the engine has no second one.
   static py::object Ended(const py::tuple& arrays) {
     PyObject* const ended = PyTuple_GET_ITEM(arrays.ptr(), kEnded);
     PyObject* const cut = PyTuple_GET_ITEM(arrays.ptr(), kCut);

@@ -86,7 +86,7 @@ class StepLaunches {
     if (!Read(actions, elements)) return py::none();
     RowSet* const found = sets_.TakeFree();
     if (!found) return py::none();
-    // keeps the set's tensors while other threads run, during the launch
+    // keeps the set's tensors alive during the launch, while other threads run
     const py::tuple arrays = Copy(found->arrays);
     const py::object launch = found->launch;
     std::byte* const block = found->launch_bytes;

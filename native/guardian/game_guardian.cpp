@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process between this library's and a game's, which ends the game when the library's has ended
-// in any way.
+// A process between this library's process and a game's: it ends the game when the library's
+// process has ended in any way.
 //
 // ViZDoom starts the program that it is given: this one, as FOLDER/run. This program starts
 // FOLDER/game in that folder, with the same arguments, waits for its end, and ends with it. If the
@@ -36,7 +36,7 @@ void CloseInherited() {
 }
 
 [[noreturn]] void BecomeGame(const char* folder, char** argv, pid_t guardian) {
-  // killed with this process, its parent, which may be gone already
+  // the game is killed when its parent, the guardian, ends; the guardian may be gone already
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(kNotStarted);
   char game[PATH_MAX];

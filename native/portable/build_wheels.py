@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a wheel per interpreter and architecture, has auditwheel check it, leaves it in `--out`.
+"""Builds a wheel per interpreter and architecture, checks it with auditwheel, leaves it in `--out`.
 
 `make wheels` runs this in an environment that holds what `--print-requires` prints. The core knows
 nothing of Python, so that each architecture compiles it once: all interpreters share one folder.
@@ -52,7 +52,7 @@ def version_with_headers(python: str) -> str | None:
 
 
 def interpreters(named: list[str]) -> dict[str, str]:
-    """Version to path, of the named ones or of those that are found; tells which are missing."""
+    """Version to path of the interpreters that are named or found; prints the missing versions."""
     if named:
         found = {python: version_with_headers(python) for python in named}
         for python, version in found.items():
@@ -73,7 +73,7 @@ def interpreters(named: list[str]) -> dict[str, str]:
 
 
 def environment(arch: str, version: str) -> dict[str, str]:
-    """Variables that show the build this environment's packages and tools, in any interpreter."""
+    """Variables by which any interpreter's build finds this environment's packages and tools."""
     result = os.environ | {
         "PYTHONPATH": sysconfig.get_path("purelib"),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
@@ -94,7 +94,7 @@ def build(python: str, version: str, arch: str, raw: Path) -> Path:
     """The wheel of one interpreter and architecture as the compiler leaves it."""
     settings = {
         "build-dir": str(ROOT / "build" / f"portable-{arch}"),
-        "cmake.args": "--fresh",  # a fresh configuration alone: what is compiled stays
+        "cmake.args": "--fresh",  # only configures anew: compiled files stay
         "cmake.define.ROLLOUTS_PORTABLE": "ON",
         "cmake.define.ROLLOUTS_BOX2D": "ON",
     }
@@ -115,18 +115,18 @@ def build(python: str, version: str, arch: str, raw: Path) -> Path:
 
 
 def audit(wheel: Path, arch: str, out: Path) -> Path:
-    """Puts the wheel into `out` under its portable name; ends where auditwheel refuses it."""
+    """Puts the wheel into `out` under its portable name; exits if auditwheel refuses it."""
     checked = wheel.with_name("checked")
     tool = [sys.executable, "-m", "auditwheel"]
     tools = environment(arch, "")
-    # auto: auditwheel takes the name of a policy for its own architecture alone
+    # auto, because auditwheel accepts the name of a policy only for the architecture it runs on
     repair = [*tool, "repair", "--plat", "auto", "--only-plat", "-w", str(checked), str(wheel)]
     subprocess.run(repair, check=True, env=tools)
     (repaired,) = checked.glob("*.whl")
     found = re.search(r"-manylinux_2_(\d+)_" + arch, repaired.name)
     if found is None or int(found[1]) > POLICY_MINOR:
         sys.exit(f"{repaired.name} is no manylinux_2_{POLICY_MINOR}, see native/portable.cmake")
-    # one name for all, that of the oldest systems that are meant, though a wheel may allow older
+    # all wheels get the same tag, even one that would run on older systems, too
     plat = f"manylinux_2_{POLICY_MINOR}_{arch}"
     retag = [sys.executable, "-m", "wheel", "tags", "--platform-tag", plat, "--remove"]
     subprocess.run([*retag, str(repaired)], check=True, env=tools)
@@ -139,7 +139,7 @@ def audit(wheel: Path, arch: str, out: Path) -> Path:
 
 
 def architectures(named: list[str]) -> list[str]:
-    """Those to build for, each with a compiler at hand."""
+    """The architectures to build for; exits if one has no compiler here."""
     here = platform.machine()
     if sys.platform != "linux" or here not in ("x86_64", "aarch64"):
         sys.exit("make wheels builds on Linux, x86-64 or aarch64; elsewhere: pipx run cibuildwheel")

@@ -89,7 +89,7 @@ def write(folder: Path, library: Path, compiler: str, readelf: str) -> None:
 
 
 def check(module: Path, readelf: str) -> None:
-    """Ends with a sentence for what `module` needs beyond the old release and Python."""
+    """Exits with a message if `module` needs a symbol beyond the old release and Python."""
     for symbol in symbols(readelf, module):
         ours = symbol.defined or symbol.binding == "WEAK" or re.match("_?Py", symbol.name)
         known = symbol.version.startswith("GCC_") or old_enough(symbol.version) is not None

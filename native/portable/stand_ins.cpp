@@ -18,8 +18,8 @@ constexpr long kSecond_ns = 1'000'000'000;
 using CondClockWait = int(pthread_cond_t*, pthread_mutex_t*, clockid_t, const timespec*);
 using MutexClockLock = int(pthread_mutex_t*, clockid_t, const timespec*);
 
-// The system's own function where it has one, since only that is unaffected by jumps of the wall
-// clock.
+// Returns the system's own function if it has one, because only that one is unaffected by jumps of
+// the wall clock.
 template <typename Function>
 Function* OfSystem(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
@@ -69,8 +69,8 @@ ROLLOUTS_STAND_IN int pthread_mutex_clocklock(pthread_mutex_t* mutex, clockid_t 
   return pthread_mutex_timedlock(mutex, &wall);
 }
 
-// glibc 2.33; before, headers made them calls of __xstat and __lxstat. The kernel's struct equals
-// glibc's on both architectures.
+// glibc 2.33; earlier headers turned them into calls of __xstat and __lxstat. The kernel's struct
+// equals glibc's on both architectures.
 ROLLOUTS_STAND_IN int stat(const char* path, struct stat* result) noexcept {
   return static_cast<int>(syscall(SYS_newfstatat, AT_FDCWD, path, result, 0));
 }

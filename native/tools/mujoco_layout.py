@@ -163,7 +163,7 @@ int main() {
 
 
 def constants_uses(include: Path) -> tuple[dict[str, tuple[bool, bool]], list[str]]:
-    """Array -> whether mj_setConst reads and writes it; and the names of scalars that it writes."""
+    """Array -> (is read, is written) by mj_setConst; and the names of scalars that it writes."""
     text = (include / "mujoco" / "mjxmacro.h").read_text()
     arrays = re.search(r"#define MJSETCONST_ARRAYS(.*?[^\\])\n\n", text, re.DOTALL)
     scalars = re.search(r"#define MJSETCONST_SCALARS(.*?[^\\])\n\n", text, re.DOTALL)
@@ -177,7 +177,7 @@ def constants_uses(include: Path) -> tuple[dict[str, tuple[bool, bool]], list[st
 
 
 def probe(include: Path, scalars: list[str]) -> list[list[str]]:
-    """Compiles and runs PROBE; its lines, split."""
+    """Compiles and runs PROBE; returns its lines, each split into words."""
     lines = "\n".join(f"SCALAR({name})" for name in scalars)
     with tempfile.TemporaryDirectory() as folder:
         source, program = Path(folder, "probe.cpp"), Path(folder, "probe")

@@ -14,7 +14,7 @@ from rollouts.errors import SpecError
 
 
 def _with_engine(engine: str, module: str = "", extra: str = "") -> Peer:
-    """Our own pool with another engine, which may need a module of an extra."""
+    """Our own pool with another engine, which may need a module that an extra installs."""
     return Peer(
         name=f"rollouts-{engine}",
         step=functools.partial(OneEngine, engine),
@@ -62,7 +62,8 @@ def stepper(name: str, python: Path | None = None) -> Stepper:
 
     Args:
       name: One of `names("step")`.
-      python: The interpreter of a peer that has its own; None: that of `make peers`.
+      python: The interpreter of a peer that has its own; None: the one that
+        `make peers` makes.
 
     Raises:
       SpecError: There is no such peer.

@@ -66,7 +66,8 @@ def compare_collecting(
       peers: Names of `all_peers.names("collect")`. A peer whose library is missing is left out,
         with a warning and a failure in the result.
       peer_num_envs: Environments of each peer; None for num_envs.
-      peer_python: The interpreter of a peer that has its own; None: that of `make peers`.
+      peer_python: The interpreter of a peer that has its own; None: the one that `make peers`
+        makes.
       on_progress: Called with a short line before each turn.
 
     Returns:
@@ -184,11 +185,11 @@ def _rollouts_within(stream: Stream, duration_s: float) -> int:
 
 
 def _timed(stream: Stream, rollouts: int, rollout_length: int) -> float:
-    """Seconds for the env-steps of as many rollouts, at the measured speed."""
+    """Seconds for this many rollouts of `rollout_length` steps, at the measured speed."""
     started = time.perf_counter()
     num_steps = sum(stream.collect() for _ in range(rollouts))
     elapsed = time.perf_counter() - started
-    # RLlib rounds the requested number up, so the steps that came are counted
+    # RLlib rounds the requested number up, so the steps that it delivered are counted
     return elapsed * (rollouts * rollout_length * stream.num_envs) / num_steps
 
 

@@ -219,8 +219,8 @@ class Coordinated:
         return self._coordinator.get(timeout_s=_PAUSE_TIMEOUT_S).num_steps
 
     def pause(self) -> None:
-        # the worker stops by itself when all its credits are in the queue; it is not enough that
-        # none is in flight, which also holds between a fragment that was taken and the next request
+        # the worker stops by itself when all its credits are in the queue; "none in flight" is no
+        # sign of that, because it also holds between taking a fragment and the next request
         deadline_s = time.monotonic() + _PAUSE_TIMEOUT_S
         while not self._is_full():
             while self._is_lost():

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Costs of recording: `python -m rollouts.bench.dataset_speed --env-id HalfCheetah-v5`.
 
-The same collector collects with and without a `Recorder`, in turns; the ratio is that of
-env-steps per second, of each pair.
+The same collector collects with and without a `Recorder`, in turns; the ratio of env-steps per
+second is taken for each pair of turns.
 """
 
 from __future__ import annotations

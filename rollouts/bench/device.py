@@ -16,7 +16,7 @@ from rollouts.checks import whole_number
 from rollouts.envs.kernel.arguments import EMULATION
 from rollouts.errors import SpecError
 
-_GRAPH_STEPS = 20  # steps of one graph: the cost of starting it is shared out
+_GRAPH_STEPS = 20  # steps of one graph, which share the cost of starting it
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _graph(env: rollouts.VectorEnv[torch.Tensor], actions: Any) -> Callable[[int
     env.step(actions)
     env.synchronize()
     graph = torch.cuda.CUDAGraph()
-    # a graph captures a stream of the current device
+    # a graph captures a stream of the current device, which must be that of the environments
     with torch.cuda.device(env.device), torch.cuda.graph(graph):
         for _ in range(_GRAPH_STEPS):
             env.step(actions)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what a fragment costs the driver: RolloutCoordinator beside a bare loop of Ray calls.
 
-A second coordinator makes one call per fragment, as the bare loop does. A third one, if it is asked
-for, is the first one with coordinators in actors, which lead its workers. All have the same
-workers, whose fragments are so small that the driver is the bottleneck. They take turns in one Ray.
+A second coordinator makes one call per fragment, as the bare loop does. An optional third one is
+like the first, but further coordinators, in actors, lead its workers. All have the same workers,
+whose fragments are so small that the driver is the bottleneck. They take turns in one Ray session.
 The process's CPU time is counted, so that other load on the machine affects all of them equally.
 """
 
@@ -49,10 +49,10 @@ class DriverTask:
       num_envs: Environments of each.
       rollout_length: Steps T.
       num_fragments: Fragments of one turn.
-      publish_every: Fragments between two versions of the weights; 0 for one version alone. The
-        bare loop stores as many, and gives each actor what is new, as ours does.
-      num_coordinators: Coordinators of the third; 1 for none.
-      max_queued_fragments: See `QueueLimits`; of all but the bare loop.
+      publish_every: Fragments between two versions of the weights; 0 for one version alone. Like
+        a coordinator, the bare loop stores each version, and offers an actor only new ones.
+      num_coordinators: Coordinators of the third contestant; with 1 there is no such contestant.
+      max_queued_fragments: See `QueueLimits`; the bare loop has no such limit.
     """
 
     num_workers: int
@@ -263,7 +263,7 @@ def to_text(task: DriverTask, costs: list[DriverCost]) -> str:
 
 
 def to_table(rows: Sequence[tuple[DriverTask, Sequence[DriverCost]]]) -> str:
-    """Returns a line for each contestant of each task, with what a core of the driver can take.
+    """Returns a line for each contestant of each task, with the limit that the driver's CPU sets.
 
     "limit/s" is the number of fragments that cost a second of CPU time, and "core" the share of a
     core that the driver used while it took them.

@@ -39,7 +39,8 @@ class LearnerTask:
 
     Attributes:
       layers: Sizes of the hidden layers, in the actor and in the critic.
-      is_box: PPO alone: whether an action has `num_actions` numbers; else it is one of so many.
+      is_box: PPO alone: whether an action has `num_actions` numbers; else it is one of
+        `num_actions` choices.
       loss: "ppo", "recurrent-ppo", whose rows are sequences, "dqn" or "sac".
     """
 
@@ -132,7 +133,7 @@ def measure(
 
 
 def to_text(found: Sequence[LearnerMeasurement]) -> str:
-    """A line for each measurement, and the ratio of the best of both for each task and set."""
+    """A line for each measurement, and a ratio of the engines' best per task and kernels."""
     lines = ["loss           rows    layers        engine  kernels   threads  us/step"]
     lines += [
         f"{each.loss:<14} {each.rows:<7} {'x'.join(map(str, each.layers)):<13} {each.engine:<7} "
@@ -242,7 +243,7 @@ def _torch(task: LearnerTask, rows: dict[str, Any], threads: int, seed: int) -> 
         torch.set_num_threads(threads)
         begin = time.perf_counter()
         for made, index in enumerate(torch.split(order, task.rows)):
-            # two threads of torch take long where other processes compute, too
+            # two threads of torch are slow on a machine where other processes compute, too
             if made and time.perf_counter() - begin > _MOST_S:
                 return made
             loss = _torch_loss(agent(obs[index]), *(each[index] for each in given))
@@ -263,7 +264,7 @@ def _torch_loss(
     target: Tensor,
 ) -> Tensor:
     first, *others, value = outputs
-    # numbers are not checked, as in other libraries
+    # arguments of the distributions are not validated, as in other libraries
     if others:
         scale = others[0].exp().expand_as(first)
         normal: Any = torch.distributions.Normal(first, scale, validate_args=False)

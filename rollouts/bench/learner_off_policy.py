@@ -209,7 +209,7 @@ def contestant(
         torch.set_num_threads(num_threads if engine == "torch" else 1)
         begin = time.perf_counter()
         for count in range(num_steps):
-            # two threads of torch take long where other processes compute, too
+            # two threads of torch are slow on a machine where other processes compute, too
             if count and time.perf_counter() - begin > most_s:
                 return count
             step(given)

@@ -101,11 +101,11 @@ def contestant(
 
     Args:
       engine: "native" or "torch".
-      sizes: Sizes, whose rows are sequences.
+      sizes: Sizes of the network and of a minibatch, whose rows are sequences.
       num_threads: Threads of the engine.
       seed: Seed of weights and rows.
-      most_s: Torch's part of a repeat.
-      losses: Both engines' loss.
+      most_s: Seconds after which torch ends a repeat early.
+      losses: The loss for native code, and the loss for torch.
     """
     agent, optimizer = make_agent(sizes, seed)
     count = sizes.rows * min(50, max(3, 500 // sizes.rows))
@@ -144,7 +144,7 @@ def _torch(
         torch.set_num_threads(num_threads)
         begin = time.perf_counter()
         for made, index in enumerate(torch.split(torch.arange(obs.shape[1]), minibatch)):
-            # two threads of torch take long where other processes compute, too
+            # two threads of torch are slow on a machine where other processes compute, too
             if made and time.perf_counter() - begin > most_s:
                 return made
             zeros = torch.zeros(len(index), agent.size)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures weights from a learner's actor to the workers: `python -m rollouts.bench.weights`.
 
-The time runs from the call that publishes to the moment when a fragment with these weights from the
-last of two workers has come. The workers have real policies. The ways take turns, each with a
-coordinator of its own that waits while the others are measured.
+The time runs from the call that publishes until a fragment with these weights has come from each of
+the two workers. The workers have real policies. The ways take turns, each with a coordinator of its
+own that waits while the others are measured.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Net(nn.Module):
 
 
 class _Learner:
-    """The owner of the module, which changes it in each call as after a step."""
+    """The owner of the module, which changes all weights in each call, as a gradient step would."""
 
     def __init__(self, megabytes: float) -> None:
         self._net = _Net(megabytes)

@@ -23,7 +23,7 @@ class OpenEnv:
     Attributes:
       library, version: The library that steps, and its version.
       env: Has `step(actions)` or, where batch_size < num_envs, `recv()` and
-        `send(actions, env_id)`, with results as of `rollouts.VectorEnv`.
+        `send(actions, env_id)`, with the results of `rollouts.VectorEnv`.
       num_envs, batch_size, num_threads: The values in use, which may differ from those asked for.
       start: Begins episodes; in asynchronous mode it leaves all of them in flight.
       close: Frees it.
@@ -53,7 +53,7 @@ class OpenEnv:
         return self.batch_size < self.num_envs
 
     def check_is_called(self, what: str) -> None:
-        """Raises SpecError for a contestant that makes its own calls, because `what` needs each."""
+        """Raises SpecError for a contestant that makes its own calls, if `what` times calls."""
         if self.run is not None:
             raise SpecError(
                 f"peer {self.library!r} steps by itself, and {what} is measured around each call "

@@ -76,7 +76,7 @@ class PacedTask:
 
     @property
     def room(self) -> int:
-        """Fragments in flight and queued: two calls of each worker, or one update more than one."""
+        """Most fragments in flight and queued: two of each worker, or two updates if more."""
         return max(_CREDITS * self.num_workers, 2 * self.fragments_per_update)
 
     @property
@@ -85,7 +85,7 @@ class PacedTask:
         return QueueLimits(credits_per_worker=_CREDITS, max_queued_fragments=self.room)
 
     def per_call_of_driver(self, per_call: float) -> float:
-        """Returns the fragments of a call that the driver makes, from those of a worker's call."""
+        """Returns the fragments of a driver's call; `per_call` are those of a worker's call."""
         if self.num_coordinators == 1:
             return per_call
         return share_of(self.room, self.num_coordinators)

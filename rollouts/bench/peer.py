@@ -29,11 +29,11 @@ NETWORKS = POLICIES - {"random"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A contestant that is measured next to ours.
+    """A contestant that is measured beside ours.
 
-    The fields named as a measure open the contestant for it, and only then import its library.
-    None: it does not take part. A contestant with an interpreter of its own gets its path as
-    `python`.
+    A field with the name of a measure opens the contestant for that measure, and only then imports
+    its library; None: it does not take part. A contestant with an interpreter of its own gets the
+    interpreter's path as `python`.
 
     Attributes:
       name: Its name in `--peer`.
@@ -84,7 +84,7 @@ class Peer:
         """The Python in which its library is installed.
 
         Args:
-          given: The path that the user named; None: the one of `make peers`.
+          given: The path that the user named; None: the one that `make peers` makes.
 
         Raises:
           EngineError: It does not exist.

@@ -30,7 +30,7 @@ _WARM_UP = 5  # times `_STEPS`, after which episodes are at different ages
 
 @dataclass(frozen=True, slots=True)
 class PhysicsRow:
-    """The result of ours or of mujoco_warp's.
+    """The result of our engine, or of mujoco_warp alone.
 
     Attributes:
       id, num_envs, device: The environments.
@@ -84,10 +84,10 @@ def measure_physics(
       repeats: Repeats of each.
 
     Returns:
-      Ours, then mujoco_warp's.
+      Our result, then that of mujoco_warp.
 
     Raises:
-      SpecError: Not such an id. SpecError, EngineError: As `make_vec`.
+      SpecError: mujoco_warp does not step this id. SpecError, EngineError: As `make_vec`.
       EnvError: An environment failed, for example for lack of memory.
     """
     whole_number("repeats", repeats, 1, 10**6)

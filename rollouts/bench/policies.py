@@ -62,7 +62,7 @@ class ActorCritic(nn.Module):
         action_space: spaces.Space[Any],
         kind: PolicyKind,
     ) -> None:
-        """Raises SpecError where this kind is not for such observations."""
+        """Raises SpecError where this kind does not take such observations."""
         super().__init__()
         self.scale = 1 / 255 if obs_space.dtype == np.uint8 else 1.0
         self.body, width = make_body(obs_space, kind)
@@ -77,7 +77,7 @@ class RecurrentActorCritic(nn.Module):
     """A tanh layer, a GRU cell and the heads: a module for `RecurrentTorchPolicy`."""
 
     def __init__(self, obs_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
-        """Raises SpecError where observations are no vectors."""
+        """Raises SpecError where observations are not vectors."""
         super().__init__()
         self.body, width = make_body(obs_space, PolicyKind("gru", (_MEMORY,)))
         self.cell = nn.GRUCell(width, _MEMORY)
@@ -94,7 +94,8 @@ class RecurrentActorCritic(nn.Module):
 def make_body(obs_space: spaces.Space[Any], kind: PolicyKind) -> tuple[nn.Module, int]:
     """Makes the layers before the heads; returns them and their width.
 
-    They are tanh layers of kind.hidden for vectors (D,), and for "cnn" those of Mnih et al. 2015.
+    For vectors (D,) they are tanh layers with the widths `kind.hidden`; for "cnn" they are those of
+    Mnih et al. 2015.
 
     Raises:
       SpecError: Observations are not vectors, or for "cnn" not images (C, H, W).

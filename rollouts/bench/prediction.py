@@ -80,7 +80,7 @@ class PredictedJob:
     turns: tuple[PacedTurn, ...]
 
     def median(self, name: str, of: str) -> float:
-        """Returns the median over turns of a name of `NAMES` in "measured", "predicted" or so."""
+        """Returns the median over turns of one of `NAMES`; `of` names an attribute with results."""
         return float(statistics.median(getattr(one, name) for one in getattr(self, of)))
 
     def ratio(self, name: str, of: str = "predicted") -> float:

@@ -40,7 +40,7 @@ Output = Literal["torch", "numpy"]
 
 @dataclass(frozen=True, slots=True)
 class ReplayMeasurement:
-    """Medians over the repeats, for one library and workload; `note` has its differences."""
+    """Medians over the repeats, for one library and workload; `note` tells how it differs."""
 
     library: str
     version: str

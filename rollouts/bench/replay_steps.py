@@ -101,7 +101,7 @@ def compare(
     capacity = CAPACITY if measure == "add_step" else GOAL_CAPACITY
     data = (make_steps if measure == "add_step" else make_goal_steps)(num_envs, seed)
     for buffer in buffers.values():
-        # fills the buffer first, as a training spends most of its time with a full buffer
+        # fills the buffer first, because training mostly runs with a full buffer
         _fill(buffer, data, capacity // num_envs)
         _measure(buffer, data, batch_size, num_calls)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in buffers}

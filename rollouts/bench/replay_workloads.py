@@ -51,7 +51,7 @@ def converter(output: str) -> Callable[[dict[str, Any]], dict[str, Any]]:
 
 
 def shares(load: Workload, num_threads: int) -> list[Array]:
-    """Splits the environments among writers, as evenly as may be."""
+    """Splits the environments among writers, as evenly as possible."""
     return [ids for ids in np.array_split(np.arange(load.num_envs), num_threads) if len(ids)]
 
 
@@ -85,6 +85,6 @@ def make_rollouts(load: Workload, seed: int, num_threads: int) -> list[dict[str,
 
 
 def priorities(batch_size: int, seed: int) -> Iterator[Array]:
-    """Yields the priorities (B,) of batches, the same for each library; without end."""
+    """Yields the priorities (B,) of batches, the same for each library; never ends."""
     rng = np.random.default_rng(seed)
     return itertools.cycle(rng.random((64, batch_size), np.float32))

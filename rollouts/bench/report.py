@@ -58,7 +58,7 @@ def describe_machine(peers: Sequence[Stepper]) -> Machine:
 
 
 def header(machine: Machine) -> str:
-    """One line: versions, CPU, and the machine's load before."""
+    """One line: versions, CPU, and the machine's load before the run."""
     versions = [f"{name} {version}" for name, version in machine.versions.items()]
     cpus = f"{machine.usable_cpus} usable CPU{'s' if machine.usable_cpus > 1 else ''}"
     load = [] if machine.load_1min is None else [f"load average {machine.load_1min}"]
@@ -310,7 +310,7 @@ def digits(value: float) -> str:
         return str(value)
     if value <= 0:
         return "0"
-    value = float(f"{value:.3g}")  # 9.996 has one digit less behind the point
+    value = float(f"{value:.3g}")  # 9.996 becomes 10.0, with one decimal less
     return f"{value:.{max(0, 2 - math.floor(math.log10(value)))}f}"
 
 

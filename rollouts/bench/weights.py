@@ -2,10 +2,11 @@
 """Measures publishing and pulling weights: `python -m rollouts.bench.weights --help`.
 
 Ways of sending the same model take turns in one Ray session: ours with each option, a pickled
-`state_dict` and a plain `ray.put(state_dict)`. Of each model a frozen half and the other half,
-which changes as after a step of Adam, are published again and again.
+`state_dict` and a plain `ray.put(state_dict)`. Each model is published again and again: one half is
+frozen, and the other half changes each time as in a step of Adam.
 
-With --from-learner: weights of a learner that is an actor, until the last of two workers acts.
+With --from-learner, the learner is an actor, and the time runs until the last of two workers acts
+with the new weights.
 """
 
 from __future__ import annotations

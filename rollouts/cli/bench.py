@@ -65,7 +65,7 @@ def measure_stepping(args: argparse.Namespace, *, command: str) -> None:
 
 
 def _register(args: argparse.Namespace) -> None:
-    """Makes the id of --env-id from --header."""
+    """Registers the environment of --header under the id that --env-id gives."""
     files = read_header(args.header)
     if len(set(args.env_id)) > 1:
         raise SpecError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`rollouts bench device`: pools of a GPU next to the C++ pool, or next to mujoco_warp alone."""
+"""`rollouts bench device`: pools of a GPU beside the C++ pool, or beside mujoco_warp alone."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def add_arguments(
     positive_float: Callable[[str], float],
     option: Callable[[str], tuple[str, OptionValue]],
 ) -> None:
-    """Adds the arguments of the command; the functions read their texts."""
+    """Adds the arguments of the command; the given functions parse their texts."""
     add = parser.add_argument
     add("--address", default="auto", metavar="HOST:PORT",
         help="the cluster's head; default: auto, the Ray that runs on this machine")  # fmt: skip

@@ -32,7 +32,7 @@ _STRUCT = re.compile(
     r"^(?:namespace (?P<space>[\w:]+) \{|struct (?P<name>\w+)[^;{]*\{)", flags=re.MULTILINE
 )
 ENV_ID = "checked-v0"
-NUM_ENVS = 70  # more than a block of vector instructions
+NUM_ENVS = 70  # more than one block of environments that vector instructions step
 
 
 def add_arguments(
@@ -41,7 +41,7 @@ def add_arguments(
     positive_int: Callable[[str], int],
     option: Callable[[str], tuple[str, OptionValue]],
 ) -> None:
-    """Adds the arguments of the command; `positive_int` and `option` read their texts."""
+    """Adds the arguments of the command; `positive_int` and `option` parse their texts."""
     add = parser.add_argument
     add("header", type=Path, metavar="FILE.h")
     add("--type", metavar="TYPE", help="the struct in it; default: the one there is")
@@ -167,7 +167,7 @@ def _threads_and_batches(trials: Trials) -> str:
 
 
 def _resets(trials: Trials) -> str:
-    """Checks that a reset leaves nothing of the state before."""
+    """Checks that a reset leaves nothing of the previous state."""
     with trials.pool() as env:
         first, _ = env.reset()
         first = {"observation": first} if not isinstance(first, dict) else first

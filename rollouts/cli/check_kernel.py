@@ -73,11 +73,11 @@ def _apart(one: Any, other: Any) -> Any:
     """Largest difference of each pair of rows, relative to entries that are larger than 1."""
     rows = len(one)
     mine = one.astype(np.float64)
-    # equal infinities, or NaN in both, differ by nothing
+    # equal infinities, or NaN in both, have the difference 0
     with np.errstate(invalid="ignore"):
         difference = np.abs(mine - other) / np.maximum(1, np.abs(other))
     difference[(mine == other) | (np.isnan(mine) & np.isnan(other))] = 0
-    # NaN is further than any number
+    # NaN in only one of them counts as an infinite difference
     return np.nan_to_num(difference, nan=np.inf).reshape(rows, -1).max(axis=1)
 
 

@@ -112,7 +112,7 @@ class MostLikely:
         self.dtype = head.dtype
 
     def sample(self, params: Any, generator: Any) -> tuple[Tensor, Tensor]:
-        """Chooses actions and calls their log_prob 0."""
+        """Chooses actions and returns 0 as their log_prob."""
         if hasattr(self._head, "most_likely"):
             action: Tensor = self._head.most_likely(params)
         elif isinstance(self._space, spaces.Discrete):

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program and options that a checkpoint names: a stranger's may run only trusted files."""
+"""The program and options that a checkpoint names.
+
+A stranger's checkpoint can use only files that the user trusts.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.exporting.deployment import Deployment
 from rollouts.run_log.log_header import LogHeader
 
-# options that name files, or are an engine's command line
+# options that name files, or that an engine reads as its command line
 _OUTSIDE = frozenset({"cfg_file", "game_args", "iwad_file", "wad_file"})
 # text that is a path or has command-line arguments, in any option
 _LOOKS_OUTSIDE = re.compile(r"[/\\\0]|^~|(^|\s)[+-]+[A-Za-z]")
@@ -149,7 +152,7 @@ def import_program(program: Path, flag: str, expected: str) -> ModuleType:
       expected: Its contents, for messages.
 
     Raises:
-      SpecError: It is no Python file, or runs something that fails. EngineError: It needs a package
+      SpecError: It is not a Python file, or code in it fails. EngineError: It needs a package
         that is missing.
     """
     spec, name = None, f"rollouts_network_{program.stem}"

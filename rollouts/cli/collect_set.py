@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`rollouts collect`: a data set of a policy's whole episodes.
 
-The set has the environment's unscaled observations and rewards. For a network that was trained with
-scaled observations, they are scaled by the statistics of its checkpoint.
+The set has the environment's unscaled observations and rewards. A network that was trained with
+scaled observations gets them scaled by the statistics of its checkpoint.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Trials:
             self.actions = [env.action_space.sample() for _ in range(steps)]
 
     def pool(self, num_envs: int | None = None, **arguments: Any) -> Any:
-        """A pool of the environment; `arguments` as of `make_vec`."""
+        """A pool of the environment; `arguments` are those of `make_vec`."""
         given = {"seed": self.seed, "num_threads": 1, **self.options, **arguments}
         make: Any = rollouts.make_vec
         return make(self.id, num_envs or self.num_envs, **given)

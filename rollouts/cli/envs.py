@@ -90,7 +90,7 @@ def _list(ids: Sequence[str], missing: Counter[str]) -> None:
             show(*named, text, f"{agents}: {space_text(obs)}")
 
 
-# folder of the headers -> heading; the others' heading is their folder's name
+# folder of the headers -> heading; every other folder's heading is its name
 _HEADINGS = {
     "atari": "Atari",
     "babyai": "BabyAI",
@@ -211,12 +211,12 @@ def _spec_to_json(spec: EnvSpec) -> dict[str, Any]:
 
 
 def _option_to_json(value: OptionValue) -> OptionValue:
-    # JSON has no infinity: its text
+    # JSON has no infinity, so it becomes a text
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
-    # JSON has no infinity: the text has the bounds
+    # JSON has no infinity, so bounds are shown in a text
     result = {
         "type": type(space).__name__,
         "shape": list(space.shape or ()),

@@ -431,7 +431,7 @@ def _add_bench_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_peer(parser: argparse.ArgumentParser, measure: Measure) -> None:
-    """Adds the arguments for peers; a wheel has few of them, and the measure refuses others."""
+    """Adds the arguments for peers; the measure refuses those that a wheel lacks."""
     parser.add_argument("--peer", action="append", default=[],
         choices=bench.names(measure) if checkout.from_checkout("others") else None,
         metavar=None if checkout.from_checkout("others") else "NAME",
@@ -448,7 +448,7 @@ def _add_peer(parser: argparse.ArgumentParser, measure: Measure) -> None:
 
 
 def _add_common_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of both kinds of measuring."""
+    """Adds the arguments that `bench pool` and `bench collect` share."""
     add = parser.add_argument
     add("--option", action="append", default=[], type=_option, metavar="KEY=VALUE",
         help="option of the environment, such as frameskip=4; repeat for several")  # fmt: skip

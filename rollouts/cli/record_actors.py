@@ -50,7 +50,7 @@ class RandomAgents:
         self._space.seed(seed)
 
     def act(self, obs: Grouped, begins: bool) -> Grouped:
-        """See `Actor`: group -> (1, A, *action_shape), or the array alone of one group."""
+        """See `Actor`; returns group -> (1, A, *action_shape), or the array of a single group."""
         return self._space.sample()
 
 

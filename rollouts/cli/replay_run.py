@@ -26,7 +26,7 @@ from rollouts.support.whole_file import replace_whole
 Array = npt.NDArray[Any]
 
 _AROUND = 3  # steps that are printed before and after the one that was asked for
-_MOST_NUMBERS = 4  # in a line, for each observation and action
+_MOST_NUMBERS = 4  # numbers of an observation or action that a line shows
 
 
 def add_arguments(
@@ -68,7 +68,7 @@ def add_arguments(
 
 
 def run(args: argparse.Namespace) -> None:
-    """Makes the fragment again, writes the requested files, and prints steps around the given.
+    """Makes the fragment again, writes the requested files, and prints steps around the given one.
 
     Raises:
       SpecError, EngineError, FileError: There is no such step, it cannot be made, drawn or written.
@@ -132,7 +132,7 @@ class _Film:
 
 
 def _register(args: argparse.Namespace, header: LogHeader) -> None:
-    """Makes the run's id from --header."""
+    """Registers the environment of --header under the run's ids."""
     files = read_header(args.header)
     kind = args.type or find_type(files)
     for name in sorted(set(header.ids)):
@@ -196,7 +196,7 @@ def _show_steps(own: Mapping[str, Array], prefix: str, wanted: int) -> None:
 
 
 def _numbers(array: Any) -> str:
-    """The first numbers of an array, short."""
+    """The first numbers of an array, as a short text."""
     flat = np.asarray(array).ravel()
     shown = " ".join(f"{value:.6g}" for value in flat[:_MOST_NUMBERS])
     rest = f" ... ({' x '.join(map(str, np.shape(array)))})" if flat.size > _MOST_NUMBERS else ""

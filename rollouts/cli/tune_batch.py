@@ -51,7 +51,7 @@ def add_arguments(
 
 
 def tune(args: argparse.Namespace) -> None:
-    """Tries sizes, and prints each result when it is there."""
+    """Tries sizes, and prints each result as soon as it is measured."""
     # imports torch
     from rollouts import tuning
 

@@ -174,15 +174,16 @@ class Collector(Generic[B]):
             choice, `why_not_native` its reason. The choice is made again when a policy gets another
             module or head. A policy with memory that torch computes stays with torch, and so does a
             module that is changed in place, because reading it would run its forward. On a device
-            "native" means kernels, which read weights in place: best on the same device. "torch"
-            calls the module of a torch policy, of any layers and precision, and a kernel draws the
-            actions with the same noise. This is faster for a large network; `collect` then waits
-            once, to value the final observations of truncated episodes. On a device "auto" chooses
-            for each group.
+            "native" means kernels; a module on the same device gives them its weights without a
+            copy to the host. "torch" calls the module of a torch policy, of any layers and
+            precision, and a kernel draws the actions with the same noise. This is faster for a
+            large network; `collect` then waits once, to value the final observations of truncated
+            episodes. On a device "auto" chooses for each group.
           prefetch: 1 makes the pool collect the next rollout while the caller learns from the last
             one: each rollout except the first then uses the weights before the last update, as its
             `policy_version` shows. On the host it needs the native engine. On a device it uses a
-            stream of its own, so launch what reads a rollout on the stream that calls `collect`.
+            stream of its own, so launch work that reads a rollout on the stream that calls
+            `collect`.
             Between two calls of `collect` the pool is busy: no other code may use it.
           outputs: Values of each step in `extras`, (T, B, ...) float32: "entropy" of the
             distribution of actions, and its parameters: "logits", or for Box actions "mean" and
@@ -198,12 +199,13 @@ class Collector(Generic[B]):
           policy_dtype: "bfloat16" computes the networks of a device's policies by its tensor cores
             and draws the actions in the same launch: for large ones of linear layers with tanh or
             ReLU between them and at most 256 inputs each. Weights and inputs of layers are rounded
-            to bfloat16; sums, biases, outputs and what is drawn are float32, so that log_prob and
-            value are those of what acted. A learner that computes in float32 finds slightly other
-            ones. What such a kernel does not compute is a SpecError, never float32.
+            to bfloat16; sums, biases, outputs and drawn actions are float32, so that log_prob and
+            value belong to the policy that acted. A learner that computes in float32 gets slightly
+            different ones. A network that such a kernel cannot compute raises SpecError; it is
+            never computed in float32 instead.
           record: Folder of a log from which `rollouts replay-run` makes any step again, bit for
-            bit, or a `RunLog` with the folder and its bounds. An error, a number that is not finite
-            and a reward far off then name the command that shows the step.
+            bit, or a `RunLog` with the folder and its bounds. Messages about an error, a number
+            that is not finite or an outlying reward then name the command that shows the step.
 
         Raises:
           SpecError: env does not autoreset in the same step or its observations are not one array,

@@ -27,7 +27,7 @@ class Deadline:
         """Counts from now on; None: no limit.
 
         Raises:
-          SpecError: timeout_s is below 0 or NaN. DTypeError: it is no number.
+          SpecError: timeout_s is below 0 or NaN. DTypeError: it is not a number.
         """
         self._timeout_s = seconds("timeout_s", timeout_s)
         if self._timeout_s is not None and not self._timeout_s >= 0:
@@ -52,8 +52,8 @@ class Deadline:
         """Returns the next batch of `env`.
 
         Raises:
-          CallTimeoutError: It did not come in time. A batch that is there is returned even without
-            time, so that calls with a timeout of 0 make progress.
+          CallTimeoutError: It did not come in time. A batch that is ready is returned even if no
+            time is left, so that calls with a timeout of 0 make progress.
         """
         remaining_s = self.remaining_s
         if remaining_s == 0 and self._has_received:
@@ -66,7 +66,7 @@ class Deadline:
         return batch
 
     def error(self) -> CallTimeoutError:
-        """Returns the error that the time is over."""
+        """Returns the error to raise when the time is over."""
         return CallTimeoutError(
             f"collect: no rollout within {self._timeout_s} s; nothing is lost: call collect again, "
             "which returns the rollout that was begun"

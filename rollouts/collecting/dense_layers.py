@@ -74,7 +74,7 @@ class DenseLayers:
         self.hidden_blocks = max([*read, *written])
 
     def warp_bytes(self, num_room: int) -> int:
-        """Bytes of a warp's memory, in which an action takes `num_room` numbers of each row."""
+        """Bytes of a warp's memory, if choosing a row's action takes `num_room` numbers."""
         hidden = self.num_places * self.hidden_blocks * _BLOCK_BYTES
         return 4 * ROWS * self.num_outputs + max(hidden, 4 * ROWS * num_room)
 
@@ -159,7 +159,7 @@ class DenseLayers:
 def _layers_of(program: Program) -> list[_Layer]:
     """Returns the layers of a program; raises SpecError where it has other operations."""
     readers = [register for op in program.ops for register in op.inputs]
-    # by the register that each writes
+    # register -> the layer that writes it
     layers: dict[int, _Layer] = {}
     for register, op in enumerate(program.ops, 1):
         if op.kind == "linear":
@@ -203,6 +203,7 @@ def _fragments(weight: Array) -> Array:
     """
     padded = _padded(weight, (BLOCK, BLOCK))
     outputs, inputs = padded.shape
-    # outputs: block, pair of matrices, matrix, column; inputs: sixteen, word, lane, half
+    # axes of outputs: block, pair of matrices, matrix, column; of inputs: group of sixteen, word,
+    # lane, half
     parts = padded.reshape(outputs // BLOCK, 2, 2, 8, inputs // 16, 2, 4, 2)
     return np.ascontiguousarray(parts.transpose(0, 4, 1, 3, 6, 2, 5, 7)).reshape(-1)

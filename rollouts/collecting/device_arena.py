@@ -87,8 +87,8 @@ class GroupArena:
     def launches(self, final_obs: Tensor, ended: Tensor) -> list[PolicyLaunch]:
         """Returns a launch before each step, which writes the last step's results, and a final one.
 
-        Where torch computes the network there is one launch more: it first writes the results of
-          the last step, after which final observations are valued.
+        Where torch computes the network there is one more launch: the one before it writes the
+        results of the last step, so that final observations can be valued in between.
 
         Args:
           final_obs: Final observations of the episodes that ended in the last step, in `obs`'s

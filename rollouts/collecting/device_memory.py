@@ -34,7 +34,7 @@ class TorchMemory:
             torch.zeros((count, *shape), dtype=dtype, device=self._device)
             for shape, dtype in self.parts
         )
-        self._after: list[State] = []  # after each step of this rollout
+        self._after: list[State] = []  # the states after each step of this rollout
 
     def go_on_from(self, before: TorchMemory) -> None:
         """Takes over the states of another memory with equal parts."""

@@ -121,7 +121,7 @@ class TorchForward:
             with reads.watching():
                 call_module(module, obs, *state)
             call_module(module, obs, *state)
-            # such as running statistics, which must count only steps
+            # restores running statistics and other buffers, which only real steps may change
             for one, was in before:
                 one.copy_(was)
         reads.forget_changed()
@@ -141,7 +141,7 @@ class TorchForward:
 
         Args:
           rollout: obs (T + 1, N, [A,] *obs_shape), and what `TorchMemory.meet` reads.
-          t: From 0 to T; row T is only valued.
+          t: From 0 to T; of row T, only the value is used.
           world_ended: (T, N) bool: of environments with agents.
 
         Raises:

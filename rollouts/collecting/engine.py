@@ -99,7 +99,7 @@ def why_slow() -> str:
 
 
 def _native_policy(policy: Any, space: Callable[[], gymnasium.Space[Any]]) -> NativePolicy:
-    # a torch policy has imported one of these modules
+    # if neither module was imported, `policy` cannot be of one of their classes
     if "rollouts.policy" not in sys.modules and "rollouts.policies.native" not in sys.modules:
         raise SpecError(f"a {type(policy).__name__} chooses its actions itself")
     return native_of(policy, space())

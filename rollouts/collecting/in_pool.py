@@ -59,7 +59,7 @@ class InPool:
         """Returns `ahead`, the rollout that was begun before, or collects one.
 
         Raises:
-          CallTimeoutError: There was none in time; it goes on.
+          CallTimeoutError: No rollout was ready in time; the pool goes on collecting it.
         """
         versions = [rows.policy.policy_version for rows in self._groups]
         if not self._prefetches and deadline.is_never:

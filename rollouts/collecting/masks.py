@@ -72,7 +72,7 @@ class ActionMasks:
         return {NAME: masks}
 
     def take_over(self, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[np.bool_]]:
-        """Continues from the masks that `collect` wrote; returns those of the choices (T, N, A)."""
+        """Continues from the masks that `collect` wrote; returns those (T, N, A) of the actions."""
         masks = arrays[NAME]
         self.now = masks[-1].copy()
         return {NAME: masks[:-1]}

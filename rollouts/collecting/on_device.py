@@ -181,7 +181,7 @@ class OnDevice:
             emulated, dtype = self._pool.is_emulated, self._dtype
             return DevicePolicy(native, rows, self._pool.device, emulated=emulated, dtype=dtype)
         except SpecError as error:
-            # torch would compute in other numbers than were asked for
+            # torch would not compute in the precision that was asked for
             if self._engine == "native" or self._dtype != "float32":
                 raise
             self.why_not_native = f"group {name!r}: {error}" if name else str(error)

@@ -148,7 +148,7 @@ class OnHost:
         """Makes the next rollout continue from states that were set in the environments.
 
         Args:
-          obs: group -> the observations of its rows (rows, ...) there.
+          obs: group -> the observations (rows, ...) of its rows in these states.
         """
         self.reset()
         for rows in self._groups:
@@ -201,7 +201,7 @@ class OnHost:
 
     def _choose_engine(self) -> None:
         native, why_not = choose_engine(self._asked_engine, self._env, self._policies)
-        # raised at each call, not only once
+        # before the choice is stored, so that each call raises it, not only the first
         if self._prefetches and native is None:
             raise SpecError(f"prefetch=1 needs the native engine, which is not possible: {why_not}")
         self._native, self.why_not_native = native, why_not

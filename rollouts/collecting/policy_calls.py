@@ -34,7 +34,7 @@ class PolicyCalls(Protocol):
         ...
 
     def act(self, obs: Array, rows: Rows, at: int | NDArray[np.intp]) -> PolicyOutput:
-        """Acts on `obs` (B, ...), rows `at` of the rollout, which count on into the next one."""
+        """Acts on `obs` (B, ...), rows `at` of the rollout; rows from T on are of the next one."""
         ...
 
     def see_ends(self, step: StepBatch, rows: Rows) -> None:
@@ -48,7 +48,7 @@ class PolicyCalls(Protocol):
     def last_value(
         self, obs: Array, known: Array | None, is_known: NDArray[np.bool_] | None
     ) -> NDArray[np.float32]:
-        """Values (N,) the observations after a rollout; `known` has values of those acted on."""
+        """Values (N,) the observations after a rollout; `known` has values that `act` gave."""
         ...
 
     def take_states(self) -> tuple[Array, ...]:
@@ -117,7 +117,7 @@ class _PlainCalls:
 
 
 class _RecurrentCalls:
-    # an asynchronous pool's environment may be in the next rollout, and in the one after it
+    # an asynchronous pool's environment may be ahead in the next rollout, or the one after it
     _ROLLOUTS = 3
 
     def __init__(

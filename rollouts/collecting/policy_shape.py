@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The blocks of a policy's kernel, and the memory of the numbers between its layers."""
+"""The blocks of a policy's kernel, and the memory for the numbers that its layers pass on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_SCRATCH_BYTES = 2**28
 _ENOUGH_BLOCKS = 2
 _RESERVED_BYTES = 1024  # shared memory that the driver takes for each block
 
-# the blocks of dense_kernel.h, whose warps compute 16 rows each: their warps and slots for weights
+# blocks of dense_kernel.h: numbers of warps, which compute 16 rows each, and a slot for weights
 _MOST_WARPS, _FEWEST_WARPS = 12, 4
 _SLOT_BYTES = 2 * 16 * 1024
 _SPREAD_OVER = 128  # blocks to have before a block gets more warps: one for most multiprocessors

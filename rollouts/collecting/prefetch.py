@@ -24,7 +24,7 @@ class Prefetch(Generic[R]):
     """
 
     def __init__(self, *, begins: bool = False) -> None:
-        """Starts no rollout yet, but starts the thread if it `begins`; errors as `begin`."""
+        """Starts the thread if `begins`, but no rollout yet; raises the errors of `begin`."""
         self._executor = started_executor(1, _NAME) if begins else None
         self._future: Future[R] | None = None
         self._dropped = Event()
@@ -40,7 +40,7 @@ class Prefetch(Generic[R]):
         return self._executor
 
     def start(self, collect: Callable[[Poll], R]) -> None:
-        """Calls `collect` in another thread, with a function to call now and then.
+        """Calls `collect` in another thread, with a function that it must call now and then.
 
         Raises:
           SpecError: As `begin`.
@@ -52,7 +52,7 @@ class Prefetch(Generic[R]):
         """Waits for the rollout that was started, if one was; raises the error that ended it.
 
         Raises:
-          CallTimeoutError: It was not ready in time; it goes on.
+          CallTimeoutError: It was not ready in time; the thread goes on collecting it.
         """
         if self._future is None:
             return None

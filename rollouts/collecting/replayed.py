@@ -39,7 +39,7 @@ class ReplayedFragment:
     Attributes:
       header: Header of the log.
       env_id: The environment that was asked for.
-      step: Its step that was asked for.
+      step: The step of that environment that was asked for.
       first_step: The environment's step in row 0.
       num_steps: Rows that the run had; fewer than T where an error ended the fragment.
       policy_version: (oldest, newest) version of the weights that chose the actions.
@@ -123,7 +123,7 @@ def replay_run(
       see: Called with the environments and t before each step t of the fragment.
 
     Raises:
-      SpecError: There is no such log or step, another release wrote it, or environments are needed.
+      SpecError: There is no such log or step, another release wrote it, or `make_env` is needed.
       ProtocolError: The result differs from the run.
     """
     whole_number("env_id", env_id, 0)
@@ -206,7 +206,7 @@ class _Watched:
 
     def recv_batch(self, timeout_s: float | None = None) -> Any:
         batch = self._env.recv_batch(timeout_s)
-        # a batch of agents has only a mask of failures
+        # a batch with several agents has no info: it has a mask of failures, without messages
         info = getattr(batch, "info", {"_env_error": getattr(batch, "failed", None)})
         if (failed := info.get("_env_error")) is not None:
             words = info.get("env_error", ["failed"] * len(failed))

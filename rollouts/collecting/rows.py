@@ -55,7 +55,7 @@ class RolloutRows:
         """Takes a group of an environment; None for environments with one agent.
 
         Raises:
-          SpecError: `policy` is no policy.
+          SpecError: `policy` is not a policy.
         """
         of: Any = group or env
         agents = 1 if group is None else group.num_agents
@@ -63,7 +63,7 @@ class RolloutRows:
         self._steps, self._keeps_final_obs, self._masks = rollout_length, keep_final_obs, masks
         self._obs_space, self.action_space = of.single_observation_space, of.single_action_space
         self._has_agents = group is not None
-        # `AgentRows` has agents that leave and come back, like those of a group
+        # agents of `AgentRows` leave and come back, like those of a group
         self._reports_active = self._has_agents or bool(getattr(env, "reports_active", False))
         self._shape = (env.num_envs, agents) if self._has_agents else (env.num_envs,)
         num_rows = env.num_envs * agents
@@ -162,7 +162,7 @@ class RolloutRows:
         self.calls.see_ends(step, rows)
 
     def take(self, last_value: NDArray[np.float32], beyond: int) -> RolloutBatch:
-        """Returns the rollout that torch computed; rows `beyond` it open the next one.
+        """Returns the rollout that torch computed; the `beyond` rows after it open the next one.
 
         Raises:
           SpecError: A log_prob or value is not finite, or an output is missing.
@@ -234,7 +234,8 @@ def by_group(
     """Returns the policy of each group.
 
     Raises:
-      SpecError: A group has no policy, a policy is for no group, or several share one with memory.
+      SpecError: A group has no policy, a policy is for no group, or several groups share a policy
+        with memory.
     """
     if not isinstance(policies, Mapping):
         policies = dict.fromkeys(groups, policies)

@@ -166,7 +166,7 @@ class AsTheyCome:
         self._next_row[rows] += 1
         self._waiting[rows] = True
 
-        # an environment's first observation after a reset is no result of a step
+        # an environment's first observation after a reset is not the result of a step
         stepped = now > 0
         if stepped.all():
             self._rows.write_outcome(now - 1, rows, step)

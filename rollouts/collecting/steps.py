@@ -24,7 +24,7 @@ def cut_off(step: StepBatch) -> NDArray[np.bool_]:
 def least_advanced(
     waiting: NDArray[np.bool_], next_row: NDArray[np.intp], count: int
 ) -> NDArray[np.intp]:
-    """Chooses at most `count` of the waiting environments (N,), those with least rows first."""
+    """Chooses at most `count` of the waiting environments (N,), those with fewest rows first."""
     rows = np.flatnonzero(waiting)
     return rows[np.argsort(next_row[rows], kind="stable")[: max(count, 0)]]
 

@@ -9,7 +9,7 @@ from rollouts.errors import ProtocolError
 
 
 class Turns:
-    """Remembers the number of an environment's calls when its collector was last done with it."""
+    """Remembers how many calls an environment had got when its collector last used it."""
 
     def __init__(self, env: Any) -> None:
         """Expects no number yet."""

@@ -36,7 +36,7 @@ class Wanted:
 
         Raises:
           SpecError: A policy for this space has no such output, an output is asked for twice, or
-            `returns` is no estimator.
+            `returns` is not an estimator.
         """
         if not isinstance(outputs, Iterable):
             raise SpecError(f"outputs is {outputs!r}, expected names such as ('entropy',)")

@@ -24,7 +24,7 @@ class StateArchive:
         """Begins without cells.
 
         Args:
-          max_cells: Most cells; no more are added then.
+          max_cells: Most cells; when there are as many, no new ones are added.
           seed: Seed of the draws.
         """
         self._max_cells = whole_number("max_cells", max_cells, 1, 2**31 - 1)

@@ -118,7 +118,8 @@ def first_states(env: Any, seeds: Sequence[int]) -> list[bytes]:
     """Makes a level from each seed: the state at the start of its first episode.
 
     Args:
-      env: Environments that can be reset, such as those of the Curriculum; their episodes end.
+      env: Environments that can be reset, such as those of the Curriculum. Their running episodes
+        are given up.
       seeds: One for each level. A level also depends on its place: environments with the same seed
         draw different numbers.
 

@@ -32,7 +32,7 @@ class About:
       max_episode_steps: Time limit that the user gave; None: the id's own.
       group: Group of agents; "" if there is one agent.
       stack_num: Frames of a stacked observation, which are stored once each.
-      infos: Names of the values beside each step.
+      infos: Names of the values that are stored with each step.
       why_not_again: The reason why streams and actions do not determine the episodes; "" if they
         do.
     """
@@ -170,7 +170,7 @@ def read_metadata(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], About
     """Reads the metadata.json of a folder.
 
     Raises:
-      SpecError: There is none, or it describes no data set.
+      SpecError: There is no such file, or it does not describe a data set.
     """
     path = Path(folder) / METADATA
     try:

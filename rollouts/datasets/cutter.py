@@ -15,7 +15,7 @@ from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
-# arrays of a block that are cut without changes; infos follow by their names
+# arrays of a block that are cut without changes; infos follow under their own names
 STEPS = ("action", "reward", "terminated", "truncated")
 
 
@@ -42,7 +42,7 @@ class StepBlock:
 
     Attributes:
       obs             (T, B, *obs_shape)       for stacks: index (T + 1, B, S) int32 into frames
-      frames          (F, *frame_shape)        None if observations are no stacks
+      frames          (F, *frame_shape)        None if observations are not stacks
       steps           name -> (T, B, ...)      STEPS and infos
       final_obs       (E, *obs_shape)          final observations of ended cells, in C order
       episode_length  (T, B) int32
@@ -83,11 +83,11 @@ class Cutter:
     An episode whose first step was not seen is left out, and so is one that has a gap.
 
     Attributes:
-      num_cut: Number of episodes that were left out for that.
+      num_cut: Number of episodes that were left out because of a gap after recorded steps.
     """
 
     def __init__(self, stack_num: int) -> None:
-        """Takes the number of frames in an observation; 1 if observations are no stacks."""
+        """Takes the number of frames in an observation; 1 if observations are not stacks."""
         self.num_cut = 0
         self._stack_num = stack_num
         self._open: dict[int, _Open] = {}
@@ -133,7 +133,8 @@ class Cutter:
             self.num_cut += 1 if one.pieces else 0
             one = self._open[env_id] = _Open()
             if int(block.episode_length[begin, column]) != 1:
-                # marks the gap: no length that follows equals this before the next first step
+                # marks the gap: -1, the length expected next, never comes, so that all rows up to
+                # the next first step are left out
                 one.length = -2
                 return None
         if one.length == -2:
@@ -199,7 +200,7 @@ def _copy_frames(block: StepBlock, index: Array, out: Array) -> None:
 
 
 def _check_goes_on(found: Array, expected: Array) -> None:
-    """Raises SpecError unless an observation is the one before with one new frame."""
+    """Raises SpecError unless an observation is the previous one moved on by one new frame."""
     if not np.array_equal(found, expected):
         raise SpecError(
             "an observation is no stack that goes on from the one before, so frames cannot be "

@@ -35,7 +35,7 @@ class Quotas:
         return None if self._by_env is None else self._by_env[env % len(self._by_env)]
 
     def is_full(self, writers: Mapping[str, GroupWriter]) -> bool:
-        """Tells if all environments have their numbers."""
+        """Tells if all environments have added their numbers of episodes."""
         wanted = sum(self._by_env or ())
         return all(one.taken >= wanted * one.num_agents for one in writers.values())
 
@@ -47,7 +47,7 @@ class GroupWriter:
       target: The place of the parts.
       num_episodes, num_steps: Numbers in parts, published or not.
       num_dropped: Episodes that did not fit on the disk.
-      taken: Episodes within the quotas since these began.
+      taken: Episodes within the quotas since these were set.
       num_agents: Agents of the group in an environment.
     """
 
@@ -73,7 +73,7 @@ class GroupWriter:
 
     @property
     def num_cut(self) -> int:
-        """Number of episodes without their beginning, or with a gap."""
+        """Number of episodes that were left out because of a gap; see `Cutter`."""
         return self._cutter.num_cut
 
     def add(self, block: StepBlock) -> None:

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 _CHUNK_BYTES = 1 << 18  # bytes of rows that are compressed together
 # ISA-L's deflate at this level takes a seventh of the time of zlib's fastest level for frames of
-# Atari, and makes them smaller; it works without the GIL, and every reader of HDF5 has its inverse
+# Atari, and makes them smaller; it works without the GIL, and every HDF5 reader can decompress it
 _DEFLATE_LEVEL = 1
 _WORD = 0xFFFFFFFF
 
@@ -73,7 +73,7 @@ def stacks_of(source: str, shape: Sequence[int]) -> bytes:
 
 
 def _block(start: Sequence[int], sizes: Sequence[int]) -> bytes:
-    """A selection of one block in the format's form."""
+    """A selection of one block, as HDF5 encodes it."""
     rank = len(start)
     ends = [first + size - 1 for first, size in zip(start, sizes, strict=True)]
     head = struct.pack("<IIIIII", 2, 1, 0, 8 + 8 * rank, rank, 1)

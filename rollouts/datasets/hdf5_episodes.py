@@ -179,7 +179,7 @@ class _Headers(NamedTuple):
 
     @classmethod
     def of(cls, named: Mapping[str, pieces.Hdf5Bytes]) -> _Headers:
-        """Joins headers, whose holes have names of other headers or of numbers."""
+        """Joins headers, whose holes are named after other headers or after numbers."""
         data, places, holes = b"", {}, []
         for name, piece in named.items():
             places[name] = len(data)

@@ -27,7 +27,7 @@ def open_hdf5(path: Path) -> Hdf5Set:
     """Opens FILE.hdf5, even while it is written.
 
     Raises:
-      SpecError: It is no HDF5 file, or has no description.
+      SpecError: It is not an HDF5 file, or has no description.
     """
     with _opened(path) as file:
         text = file.attrs.get(METADATA)
@@ -116,7 +116,7 @@ def _opened(path: Path) -> Any:
 
 
 def _has_pictures(about: About) -> bool:
-    """Tells if Minari treats the observations or actions as pictures."""
+    """Tells if Minari treats the observations or actions as images."""
     from gymnasium.spaces import Box
 
     return any(

@@ -56,7 +56,7 @@ class MinariSet:
         before = self._file.num_shown
         self._file.publish(part, num_steps)
         if self._file.num_shown > before:
-            # on a full disk it counts fewer episodes than there are, which is a valid set, too
+            # on a full disk metadata.json counts too few episodes, which is still valid
             with contextlib.suppress(FileError):
                 self._describe()
 

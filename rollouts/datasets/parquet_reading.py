@@ -52,7 +52,7 @@ def open_parquet(
     """
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not path.is_dir():
-        _opened(path)  # a file of another kind lacks more than spaces
+        _opened(path)  # first, so that a file of another kind is not refused for lack of spaces
     about = _about(path if path.is_dir() else path.parent)
     if about is None:
         if observation_space is None or action_space is None:
@@ -162,7 +162,7 @@ class ParquetEpisodes:
             elif terminated[-1]:
                 obs = np.concatenate(
                     [obs, obs[-1:]]
-                )  # the final observation of a terminated episode is not valued
+                )  # a stand-in: nothing needs the value of a terminated episode's final observation
             elif len(obs) > 1:
                 # there is no observation after its last step
                 rows = {name: array[:-1] for name, array in rows.items()}
@@ -201,7 +201,7 @@ def _told(file: Path) -> list[dict[str, Any]] | None:
 
 
 def _column(table: Any, name: str, shape: tuple[int, ...] | None, dtype: Any = None) -> Array:
-    """A column as an array (rows, *shape); None: the shape of the column's lists of one length.
+    """A column as an array (rows, *shape); None: the lists of the column, of one length, give it.
 
     Bytes are converted to `dtype`, or to uint8 without one.
     """

@@ -67,7 +67,7 @@ class ParquetPart:
         bytes_like = {name for name, rows in columns.items() if _is_packed(rows)}
         how = {"auto": "zstd", "gzip": "gzip"}.get(self._compression, "none")
         arrays = [_to_arrow(rows) for rows in columns.values()]
-        # nullable fields cost a level for each number
+        # a nullable field would store a definition level for each number
         fields = [
             pa.field(name, array.type, nullable=False)
             for name, array in zip(columns, arrays, strict=True)
@@ -135,7 +135,7 @@ class ParquetSet:
 
 
 def _padded(parts: list[Array], ahead: list[int]) -> Array:
-    """Rows of steps, with rows of zeros before each episode's and one after them."""
+    """Rows of steps; `ahead` rows of zeros precede those of an episode, and one follows them."""
     zero = np.zeros_like(parts[0][:1])
     rows = [
         each

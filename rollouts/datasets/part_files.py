@@ -26,7 +26,7 @@ def part_name(number: int, suffix: str) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file that is complete, or as it was before.
+    """Writes a file completely; after an error it is as it was before.
 
     Raises: FileError: The disk is full.
     """
@@ -35,7 +35,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_part(path: Path, part: WritesItself) -> None:
-    """Writes a part as a file that is complete, or does not exist.
+    """Writes a part as a complete file; after an error there is no such file.
 
     Raises: FileError: The disk is full.
     """

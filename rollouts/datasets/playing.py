@@ -47,8 +47,8 @@ def play_again(episodes: Iterable[Episode], env: Any) -> int:
       env: As for `start_of`.
 
     Raises:
-      SpecError: An observation, a reward or an end differs; the message has the place. As
-        `start_of`.
+      SpecError: An observation, a reward or an end differs; the message names the place. Also the
+        errors of `start_of`.
     """
     count = 0
     for count, episode in enumerate(episodes, 1):

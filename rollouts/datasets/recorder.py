@@ -46,8 +46,8 @@ class Recorder:
 
     An episode is written when its end is known, with its final observation, together with others in
     a part. The disk has whole episodes at any time, even after the process was killed. Episodes
-    that were open or not written then are lost: at most `part_bytes`, and what waits. If the disk
-    is slower than the environments, the caller waits.
+    that were still open or not yet written are then lost: at most `part_bytes`, and the data that
+    waits. If the disk is slower than the environments, the caller waits.
 
     The actions are those that the environments took: clipped to the bounds of their space. Stacked
     frames are stored once each.
@@ -97,9 +97,9 @@ class Recorder:
           max_pending_bytes: Most bytes of rollouts that wait to be written.
 
         Raises:
-          SpecError: A source or a name of another kind, a set that exists already, spaces that are
-            no arrays. EngineError: A library is missing (extra `datasets`). FileError: The set
-            cannot be written there.
+          SpecError: A source or a name of another kind, a set that exists already, or spaces whose
+            values are not arrays. EngineError: A library is missing (extra `datasets`). FileError:
+            The set cannot be written there.
         """
         self.source = source
         _check(infos, compression, if_full)
@@ -146,11 +146,11 @@ class Recorder:
         Args:
           num_steps: Steps of whole episodes, at least this many.
           num_episodes: Episodes, exactly this many: environment i plays E // N of them, the first E
-            % N one more. The first E episodes to end would be biased to short ones.
+            % N one more. The first E episodes to end would be biased towards short ones.
 
         Raises:
-          SpecError: Both or none of them are given; the source is stepped by `step`. Also the
-            errors of `add` and of collecting.
+          SpecError: Both or neither of them are given, or the source is stepped by `step`. Also
+            the errors of `add` and of collecting.
         """
         if (num_steps is None) == (num_episodes is None):
             raise SpecError("record() takes num_steps or num_episodes, one of both")
@@ -235,8 +235,8 @@ class Recorder:
     def stats(self) -> dict[str, int | float]:
         """Returns counts so far, of all groups together.
 
-        num_episodes, num_steps: written or waiting to be; num_cut: left out because their beginning
-        or a part of them is missing; num_dropped: left out because the disk is full.
+        num_episodes, num_steps: written or waiting to be written; num_cut: left out because steps
+        are missing after recorded ones; num_dropped: left out because the disk is full.
         """
         writers = self._writers.values()
         return {

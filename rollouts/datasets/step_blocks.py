@@ -68,7 +68,7 @@ def block_of(
 
 
 def on_host(one: Any) -> Any:
-    """Returns a rollout with NumPy arrays; itself if it has them already."""
+    """Returns a rollout with NumPy arrays; the given one if it has them already."""
     if not isinstance(one, RolloutBatch) or isinstance(one.reward, np.ndarray):
         return one
     host = one.on_host()
@@ -196,7 +196,7 @@ def ends_of(batches: Iterable[RolloutBatch], num_envs: int) -> NDArray[np.bool_]
     """(T, E) bool: the steps at which episodes of environments ended.
 
     All agents of a group may have left while those of another group go on. At the end of an
-    environment's episode each agent ends; agents that had left before are truncated there.
+    environment's episode, every agent's episode ends; that of an agent that had left is truncated.
     """
     found: NDArray[np.bool_] = np.logical_and.reduce(
         [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`WritingThread`: a thread that writes others' data, with a bound on the bytes that wait."""
+"""`WritingThread`: a thread that writes what it is given, with a bound on the bytes that wait."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks of actions in what a native pool returns."""
+"""Masks of actions in the arrays that a native pool returns."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NAME = "action_mask"
 def masks_of(arrays: tuple[Array, ...], info_names: tuple[str, ...]) -> Array:
     """(B, A) bool: the actions that the batch's observations allow, in a new array.
 
-    Where same-step autoreset began an episode, the mask is that of its first observation, if the
-    arrays have one.
+    Where same-step autoreset began an episode, the mask is that of the first observation, if the
+    arrays have such a mask.
 
     Args:
       arrays: The arrays of one batch, as the pool returns them.

@@ -13,7 +13,7 @@ from rollouts.batch import StepBatch
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
-# (B, A, ...) arrays by the name of their group; an environment with one group: its array alone
+# (B, A, ...) arrays by the name of their group; with a single group, just its array
 Grouped = Any
 
 

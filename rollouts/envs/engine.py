@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Engine`: the interface of what steps environments behind a face, and of what it may lack."""
+"""`Engine`: the interface of engines, which step environments, and stand-ins for what one lacks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
 # A batch has STEP_ARRAYS in order, then arrays that only the engine reads, then arrays of groups.
-# The latter follow a (B, A) bool array per group of agents that join, where agents can join.
+# Where agents can join, a (B, A) bool array for each group, which marks them, comes before those.
 Arrays = tuple[Any, ...]
 
 # The order is that of the native enum; kernels use the same numbers.
@@ -29,7 +29,9 @@ AUTORESET = (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DIS
 
 
 class Engine(Protocol):
-    """N environments and the code that steps them. A face holds an engine and shows it to users.
+    """N environments and the code that steps them.
+
+    A face, such as `VectorEnv`, holds an engine and is the object that users call.
 
     Attributes:
       name: The name of this kind of engine in messages.
@@ -72,7 +74,7 @@ class Engine(Protocol):
 
     @property
     def num_calls(self) -> int:
-        """Steps, resets, receives and set states so far, by compiled functions too."""
+        """The number of steps, resets, receives and set states so far, compiled functions' too."""
 
     @property
     def statistics(self) -> NormalizerStatistics | NoStatistics:
@@ -109,8 +111,9 @@ class Engine(Protocol):
         """The info that `step` returns for this batch; called once per batch."""
 
     def columns(self, arrays: Arrays) -> Info:
-        """The info that `recv_batch` returns: plain arrays, of the step that ended an episode.
+        """The info that `recv_batch` returns: plain arrays.
 
+        Where an episode ended, they are of its last step, not of the reset.
         Failures are in env_error and _env_error, where the user asked for them.
         """
 
@@ -126,7 +129,7 @@ class Engine(Protocol):
         """Bytes of all buffers that the engine owns."""
 
     def synchronize(self) -> None:
-        """Waits for everything that was launched, and raises the errors of it."""
+        """Waits for everything that was launched, and raises its errors."""
 
     def stats(self) -> Any:
         """Counts and times since construction or `reset_stats`: PoolStats or DeviceStats."""
@@ -135,7 +138,7 @@ class Engine(Protocol):
         """Begins the counts and times of `stats` anew."""
 
     def close(self, **kwargs: Any) -> None:
-        """Frees everything; wakes those who wait in `recv`. May be called twice."""
+        """Frees everything; wakes threads that wait in `recv`. May be called twice."""
 
     def describe(self) -> str:
         """The text between the parentheses of the face's repr."""
@@ -159,7 +162,7 @@ class Engine(Protocol):
     def rollout(
         self, num_steps: int, actions: Any, action_seed: int, record: bool
     ) -> tuple[Arrays, list[Any]]:
-        """Steps all environments K times by one launch; returns rows, and the actions recorded."""
+        """Steps all environments K times by one launch; returns rows and the recorded actions."""
 
     def save(self, env_id: npt.ArrayLike | None) -> list[bytes]:
         """Saves environments whole."""
@@ -171,7 +174,7 @@ class Engine(Protocol):
         """Specs of the environments' ids, in env order."""
 
     def mujoco_engines(self) -> list[tuple[str, str]]:
-        """("lanes", "") or ("mujoco", why not lanes) of each environment; "" without MuJoCo."""
+        """("lanes", "") or ("mujoco", why not lanes) per environment; ("", "") without MuJoCo."""
 
     def env_options(self) -> dict[str, Any]:
         """Options in force, by name."""
@@ -221,7 +224,7 @@ class _Named(Protocol):
 
 
 def refuse(engine: _Named, feature: str) -> NoReturn:
-    """Raises the SpecError of a feature that an engine lacks."""
+    """Raises the SpecError for a feature that an engine lacks."""
     raise SpecError(cannot(engine.name, feature))
 
 

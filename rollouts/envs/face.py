@@ -24,7 +24,7 @@ P = TypeVar("P", bound="PoolFace[Any]")
 
 
 def check_is_engine(face: str, given: object) -> None:
-    """Refuses an argument that is no engine, such as an id.
+    """Refuses an argument that is not an engine, such as an id.
 
     Raises:
       SpecError: It is an id, several ids, an environment or something else.
@@ -67,10 +67,10 @@ def on_host(env: P) -> P:
 
 
 class PoolFace(Generic[A]):
-    """Base of VectorEnv and MultiAgentVectorEnv: forwards to the engine what needs no agents."""
+    """Base of VectorEnv and MultiAgentVectorEnv: members that do not depend on agents."""
 
     metadata: dict[str, Any]
-    # only environments in Python have methods and attributes by name, and processes
+    # members that only the engine of environments in Python has
     call = OfEngine("python", "call")
     get_attr = OfEngine("python", "get_attr")
     set_attr = OfEngine("python", "set_attr")
@@ -79,7 +79,7 @@ class PoolFace(Generic[A]):
     device: Any  # torch.device of all tensors; None: arrays are NumPy's
 
     def __init__(self, engine: Engine) -> None:
-        """Takes over an engine, which is closed with this."""
+        """Takes over an engine; `close` closes it."""
         self.engine = engine
         self.num_envs, self.batch_size = engine.num_envs, engine.batch_size
         self.num_threads = engine.num_threads
@@ -137,12 +137,13 @@ class PoolFace(Generic[A]):
         in the random stream that the state was saved in, and so do its later episodes:
         copies of one state do the same for the same actions until `reset(seed=...)` gives
         each its own stream again. An environment whose state was set needs no reset.
-        Observations handed out before stay as they are. The next step is the first to observe the
-        state, but `reset(options={"reset_mask": ...})` shows unmarked environments.
+        Observations handed out before stay as they are. The next step observes the state, and so
+        does `reset(options={"reset_mask": ...})`, which also returns observations of environments
+        that the mask does not mark.
 
         Args:
           env_id: (n,) int, global ids, none twice. None: all environments, in order.
-          state: n states of `get_state`, one per id; the same one may come many times.
+          state: n states of `get_state`, one per id; the same state may occur many times.
 
         Raises:
           SpecError: A state is of another environment or other options, truncated,
@@ -150,7 +151,7 @@ class PoolFace(Generic[A]):
             The checksum finds damage, not malice: load states that you trust.
           ProtocolError: An environment is in flight or listed twice.
           DTypeError: A state is not bytes-like. ClosedError: the VectorEnv was closed.
-          Nothing has changed when an error is raised.
+          When an error is raised, no environment has changed.
         """
         self.engine.load(env_id, state)
 
@@ -190,16 +191,16 @@ class PoolFace(Generic[A]):
     def stats(self) -> PoolStats | DeviceStats:
         """Counts and times since construction or `reset_stats`: steps, waits, stragglers.
 
-        A call costs little next to a step of many environments. It may come from any thread at any
-        time, also after `close`. Other threads go on stepping meanwhile, so numbers taken while
-        environments are in flight may be a step apart. With a device the counts are tensors there,
-        and the call waits for nothing.
+        A call costs little compared with a step of many environments. It may come from any thread
+        at any time, also after `close`. Other threads go on stepping meanwhile, so numbers taken
+        while environments are in flight may be a step apart. With a device the counts are tensors
+        on it, and the call does not wait for it.
         """
         stats: PoolStats | DeviceStats = self.engine.stats()
         return stats
 
     def reset_stats(self) -> None:
-        """Begins the counts and times of `stats` anew. From any thread, at any time."""
+        """Begins the counts and times of `stats` anew; any thread may call this at any time."""
         self.engine.reset_stats()
 
     @property
@@ -209,7 +210,7 @@ class PoolFace(Generic[A]):
 
     @property
     def env_options(self) -> dict[str, OptionValue | Array | None]:
-        """Options in force, by name: one value where all environments share it, else (N,).
+        """Options in force, by name: one value where all environments share it, else an array (N,).
 
         In a mixed pool, None stands for environments that have no such option. An
         environment's options are `{name: np.broadcast_to(value, N)[i]}`.
@@ -221,7 +222,7 @@ class PoolFace(Generic[A]):
 
     @property
     def mujoco_engine(self) -> str | tuple[str, ...] | None:
-        """The stepper of MuJoCo environments: "lanes" or "mujoco", or N of these where they differ.
+        """The engine of MuJoCo environments: "lanes" or "mujoco", or N of these where they differ.
 
         None where no environment is on MuJoCo. The option `engine` selects one of the two.
         `why_not_lanes` gives the reason for "mujoco".
@@ -243,7 +244,7 @@ class PoolFace(Generic[A]):
         return "; ".join(reasons)
 
     def close(self, **kwargs: Any) -> None:
-        """Closes the engine; wakes those who wait in `recv`. May be called twice.
+        """Closes the engine; wakes threads that wait in `recv`. May be called twice.
 
         Args:
           kwargs: Only for environments in Python. timeout: seconds that they may take before their

@@ -32,8 +32,7 @@ def register_ids(*, only: str | None = None) -> None:
     """Registers every id with one agent, for `gymnasium.make_vec` and `gymnasium.make`.
 
     May be called again. `only` is the one id to register. The specs go straight into the registry:
-    `gymnasium.register` looks through all the others for each of them, and warnings follow where it
-    is called twice.
+    for each id, `gymnasium.register` would search all the others, and a second call would warn.
     """
     for entry in _native.registry():
         if entry["multi_agent"] or only not in (None, entry["id"]):
@@ -48,7 +47,7 @@ def register_ids(*, only: str | None = None) -> None:
                 vector_entry_point=_VECTOR,
                 reward_threshold=None if math.isnan(threshold) else threshold,
                 max_episode_steps=entry["max_episode_steps"] or None,
-                # not "id": `gymnasium.make` has an argument of that name beside these
+                # not "id": `gymnasium.make` has an argument of that name itself
                 kwargs={"env_id": travelling(each)},
             )
             gymnasium.registry[spec.id] = spec

@@ -90,7 +90,7 @@ def make_vec(
     device: str | None = None,
     **env_options: Unpack[EnvOptions],
 ) -> VectorEnv[Any] | MultiAgentVectorEnv:
-    """Makes a batch of environments that C++ threads step, or a GPU.
+    """Makes a batch of environments, which C++ threads or a GPU step.
 
     Args:
       id: One of `rollouts.env_ids()`, such as "CartPole-v1" or "ALE/Pong-v5", or a
@@ -118,15 +118,15 @@ def make_vec(
         mask. In synchronous mode it skips the first CPU, which is left to the thread that
         calls step; that thread is never pinned. A sequence names the worker threads' CPUs
         (one less than num_threads in synchronous mode). Linux only.
-      render_mode: "rgb_array" or None, for wrappers that look at it and at
-        metadata["render_fps"]; `render` works with either. None for environments that cannot be
-        drawn.
+      render_mode: "rgb_array" or None, for wrappers that read it and metadata["render_fps"];
+        `render` works with either. It must be None for environments that cannot be drawn.
       flatten_observation: False: observations of the DeepMind Control Suite's tasks, of
         MiniGrid and of BabyAI are dicts of arrays (B, *shape) by the names of dm_control and
-        minigrid (whose mission is words as numbers: `decode_mission`), views of the same batch,
-        and the spaces are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
-        Those of ViZDoom, which are the screen otherwise, are vizdoom's dict: screen, gamevariables
-        and buffers. With from_pixels, a dict of "state", or dm_control's names, and "pixels".
+        minigrid (whose mission has a number for each word: `decode_mission`), views of the same
+        batch, and the spaces are `gymnasium.spaces.Dict`. `send(out=)` still takes flat rows.
+        Observations of ViZDoom, which are the screen otherwise, are vizdoom's dict: screen,
+        gamevariables and buffers. With from_pixels, observations are a dict of "pixels" and of
+        "state" or dm_control's names.
       device: "cuda" or "cuda:1": a kernel on that GPU steps the environments, and arrays are torch
         tensors there. It works for environments whose `env_spec(id).runs_on_gpu` is True.
         mujoco_warp steps Gymnasium's -v5 MuJoCo tasks, MuJoCo-v0 and tasks of the DeepMind Control
@@ -138,34 +138,35 @@ def make_vec(
         lists them with their defaults. A list, tuple or (N,) array gives each
         environment its own value. All ids of a mixed pool must take them. Ranges may be
         written as Gymnasium writes them: healthy_z_range=(0.2, 1.0) is healthy_z_min=0.2
-        and healthy_z_max=1.0. MuJoCo environments also take what Gymnasium's have for
-        frames, one value for all: width, height (480 pixels), camera_id or camera_name
-        ("track" where the model has it), default_camera_config, max_geom, visual_options;
-        Tag takes width and height.
+        and healthy_z_max=1.0.
+        MuJoCo environments also take Gymnasium's options for frames, one value for all: width,
+        height (480 pixels), camera_id or camera_name ("track" where the model has it),
+        default_camera_config, max_geom, visual_options; Tag takes width and height. EnvPool's names
+        work too: render_width, render_height, render_camera_id.
+        With from_pixels=True, observations of MuJoCo environments are images (height, width, 3)
+        uint8, 84 x 84 by default, to which the options for frames apply too; grayscale=True:
+        (height, width).
         The option model={field: values} replaces fields of each environment's model, from the
         first episode on. The values have the form that `reset(options={"model": ...})` takes.
-        EnvPool's names work too: render_width, render_height, render_camera_id.
-        MuJoCo environments with from_pixels=True show pictures (height, width, 3) uint8, 84 pixels
-        by default, which these options decide on too; grayscale=True: (height, width).
-        "MuJoCo-v0" takes a model and functions of one's own: see `rollouts.own_model`.
-        Wrappers around environments with one agent, for any id, give the results of Gymnasium's but
-        run in the pool's threads, in this order (`docs/how_to/wrappers.md`): clip_action=True;
-        rescale_action=True or (low, high); time_aware=True or "fraction"; frame_stack=4;
-        normalize_observation=True or {"epsilon", "clip"}; normalize_reward=True or {"gamma",
-        "epsilon"}; clip_reward=c or (low, high).
+        "MuJoCo-v0" takes the user's model and functions: see `rollouts.own_model`.
+        Wrappers around environments with one agent, for any id, give the results of Gymnasium's
+        wrappers but run in the pool's threads, in this order (`docs/how_to/wrappers.md`):
+        clip_action=True; rescale_action=True or (low, high); time_aware=True or "fraction";
+        frame_stack=4; normalize_observation=True or {"epsilon", "clip"}; normalize_reward=True or
+        {"gamma", "epsilon"}; clip_reward=c or (low, high).
 
     Returns:
       A VectorEnv, or a MultiAgentVectorEnv for an id of `rollouts.multi_agent_ids()`. For an id
-      that type checkers cannot read, `make_multi_agent_vec` has the latter as its return type. It
-      owns threads: close it or use it in a `with`.
+      that type checkers cannot read, `make_multi_agent_vec` has the return type
+      MultiAgentVectorEnv. It owns threads: close it or use it in a `with`.
 
     Raises:
       SpecError: Unknown id or option, a value out of range, not one value per
         environment, or environments whose spaces differ; a model field that does not
         exist, or values of another shape; for pin_threads also fewer CPUs than threads,
         or CPUs that this process may not use.
-      EngineError: The engine behind the id is missing or not supported; with from_pixels also
-        where there is no OpenGL to draw with off screen.
+      EngineError: The engine behind the id is missing or not supported, or from_pixels finds no
+        OpenGL that draws off screen.
 
     Example:
       with rollouts.make_vec("CartPole-v1", 64, seed=1) as env:
@@ -203,7 +204,7 @@ def make_vec(
 
 
 def cell_of_id(id: str, device: str | None) -> Cell:
-    """Returns the kind of environments that `make_vec` makes of an id."""
+    """Returns the kind of environments that `make_vec` makes for an id."""
     if device is None:
         return Cell("native", is_multi_agent(id))
     supported = importlib.import_module("rollouts.envs.physics.supported")
@@ -257,7 +258,7 @@ def make_pool(
 
     Args:
       id, num_envs, arguments: As `make_vec`.
-      env_options: Only options of the environment and of wrappers. No name in it is an argument of
+      env_options: Only options of the environment and of wrappers. It has no arguments of
         `make_vec`.
 
     Returns:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`MultiAgentVectorEnv`: the face of environments with several agents each."""
+"""`MultiAgentVectorEnv`: the interface of environments with several agents each."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         self._set_groups(engine.groups, self.batch_size)
         self._same_step = self.autoreset_mode is AutoresetMode.SAME_STEP
         self._by_group = _native.RowsByGroup(tuple(self.groups), self._same_step)
-        # most engines add no columns, and one call less in each step counts
+        # most engines add no columns, and a call that is left out saves time in each step
         self._five = self._with_columns if engine.has_columns else self._by_group.step
 
     def __getattr__(self, name: str) -> Any:
@@ -134,16 +134,16 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         """Steps the environments and waits for a batch: `send` and `recv` in one call.
 
         Args:
-          actions: group -> (B, A, *action_shape), one row per environment stepped. Those of agents
-            that left are ignored, but have to be in their space too.
+          actions: group -> (B, A, *action_shape), one row per environment stepped. Actions of
+            agents that left are ignored, but have to be in the action space too.
           env_id: As `VectorEnv.send`.
           out: As `VectorEnv.send`; arrays of agents as {name: {group: array}}.
 
         Returns:
           obs, reward, terminated, truncated and info; see `MultiAgentBatch` for the first four.
-          `info` has active and episode_return as there, env_id (B,) int32, episode_length (B,)
-          int32 and ended (B,) bool. Same-step mode adds final_obs, valid where ended.
-          on_env_error="reset" adds env_error and _env_error as VectorEnv does.
+          `info` has active and episode_return as in `MultiAgentBatch`, env_id (B,) int32,
+          episode_length (B,) int32 and ended (B,) bool. Same-step mode adds final_obs, valid where
+          ended. on_env_error="reset" adds env_error and _env_error as VectorEnv does.
 
         Raises:
           SpecError, DTypeError: Wrong groups, shape, dtype or value; the message names group,
@@ -192,9 +192,9 @@ class MultiAgentVectorEnv(PoolFace[Any]):
     def render(self, env_ids: npt.ArrayLike | None = None) -> tuple[npt.NDArray[np.uint8], ...]:
         """Draws environments as they are now, which changes nothing about them.
 
-        Scenarios of MPE look as in mpe2, except for the letters of what agents say, and for the
-        places of simple_crypto's agents, which have none. In Tag, agents that left the episode are
-        drawn faintly. Works with any render_mode, which is for wrappers. Needs pygame (extra
+        Scenarios of MPE are drawn as in mpe2, except for the font of agents' messages, and for the
+        agents of simple_crypto, which have no positions. In Tag, agents that left the episode are
+        drawn faintly. Works with any render_mode, which only wrappers read. Needs pygame (extra
         `render`).
 
         Args:
@@ -252,8 +252,9 @@ class MultiAgentVectorEnv(PoolFace[Any]):
     ) -> dict[str, Array] | None:
         """Steps all environments T times with a policy for each group, by the pool's threads.
 
-        `rollouts.Collector` calls it. As `VectorEnv.collect`, whose arrays have B environments:
-        here B are the A agents of each group, environment by environment.
+        `rollouts.Collector` calls it. It works as `VectorEnv.collect`, but B counts the agents of a
+        group instead of environments: the A agents of the first environment, then those of the
+        next.
 
         Args:
           policies: group -> policy; groups may share one.
@@ -294,7 +295,7 @@ class MultiAgentVectorEnv(PoolFace[Any]):
         env_id = arrays[ENV_ID]
         failed = told.get("_env_error")
         if failed is None:
-            # False for each, because no id is below 0, in the same kind of array on the same device
+            # False for each environment, as no id is below 0; an array of the same kind and device
             failed = env_id < 0
         return MultiAgentBatch(
             **grouped,
@@ -365,7 +366,7 @@ def _of_groups(groups: Mapping[str, AgentGroup], what: str, given: Mapping[str, 
 
 
 def _out_of_groups(groups: Mapping[str, AgentGroup], out: object) -> dict[str, Any]:
-    """`out` with arrays of agents under their group's name, even where there is only one group."""
+    """`out` with the arrays of agents as dicts by group, even where there is only one group."""
     if not isinstance(out, Mapping):
         raise DTypeError(f"out must be a dict of arrays such as {{'obs': array}}, got {out!r}")
     if len(groups) > 1:

@@ -198,7 +198,7 @@ class NativeEngine:
         self.statistics = NormalizerStatistics(self.pool, wrappers, shape)
         self._last_env_id: Array | None = None
         self._last_masks: Array | None = None
-        # whether some data of each batch are kept
+        # whether `_note` has data of each batch to keep
         self._notes = not self.is_synchronous or MASK in self.info_names
         self._has_bare_infos = not (
             self.info_names or self._reports_errors or self._final_rows is not None
@@ -252,14 +252,15 @@ class NativeEngine:
     def reset(
         self, seed: int | Sequence[int | None] | None, options: dict[str, Any] | None
     ) -> Arrays:
-        """Seeds, changes options and starts episodes, as `VectorEnv.reset` does."""
+        """Sets seeds, changes options and starts episodes, as `VectorEnv.reset` does."""
         given = read_reset_options(options, self.pool, self._recipe, self.num_envs, self.batch_size)
         mask = given.mask
         seeds = seed_list(seed, self.num_envs)
         if mask is None:
             self.pool.discard(None)
         else:
-            # the mask is checked before a seed is set, so that an error leaves the streams alone
+            # the mask is checked before a seed is set, so that an error leaves the streams
+            # unchanged
             self.pool.check_reset(mask)
         if given.env_options or given.model:
             with explained(self._recipe.headers, given.env_options):
@@ -343,7 +344,7 @@ class NativeEngine:
         return self._last_env_id
 
     def _note(self, arrays: Arrays) -> None:
-        """Keeps data that are read after the batch, as copies: views would keep its buffer."""
+        """Copies data that are read after the batch, as views would keep its buffer in use."""
         if not self.is_synchronous and len(arrays[ENV_ID]):
             self._last_env_id = arrays[ENV_ID].copy()
         if MASK in self.info_names:
@@ -360,7 +361,8 @@ class NativeEngine:
         }
         if self._has_bare_infos:
             return info
-        # a loop, because merging a dict of them costs a quarter of a light environment's step
+        # a loop, because merging another dict into `info` costs a quarter of a light environment's
+        # step
         for index, name in enumerate(self.info_names, NUM_STEP_ARRAYS):
             info[name] = arrays[index]
         if self._final_rows is not None:
@@ -431,7 +433,7 @@ class NativeEngine:
 
     @property
     def num_calls(self) -> int:
-        """Steps, resets, receives and set states so far, also by functions that JAX compiled."""
+        """Number of calls so far that step, reset, receive or set states, also from JAX."""
         return self._num_calls + self.pool.num_xla_calls
 
     def xla_handle(self) -> int:
@@ -474,7 +476,7 @@ class NativeEngine:
         return np.stack(rows)
 
     def mujoco_engines(self) -> list[tuple[str, str]]:
-        """("lanes", "") or ("mujoco", why not lanes) of each environment; "" without MuJoCo."""
+        """("lanes", "") or ("mujoco", why not lanes) for each environment; "" without MuJoCo."""
         return self.pool.engines()
 
     # -- measurements and pictures -------------------------------------------------

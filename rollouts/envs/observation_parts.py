@@ -57,7 +57,7 @@ class ObservationParts:
         """Returns the parts that all ids of a pool share.
 
         Raises:
-          SpecError: Observations of an id have no parts, or others than the first one's.
+          SpecError: Observations of an id have no parts, or other parts than those of the first id.
         """
         first, *others = specs.values()
         if not first.observation_parts:
@@ -116,7 +116,7 @@ class ObservationParts:
         return {name: part[0, ...] for name, part in self.split(obs[None]).items()}
 
     def split_step(self, obs: Array, info: dict[str, Any]) -> dict[str, Array]:
-        """As `split`; final observations in a step's `info` become dicts there, if it has any."""
+        """Splits `obs`, and replaces each final observation in a step's `info` by its dict."""
         if "final_obs" in info:
             for row in np.flatnonzero(info["_final_obs"]):
                 info["final_obs"][row] = self.split_row(info["final_obs"][row])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`OfEngine`: attributes that a face has only if its engine has them."""
+"""`OfEngine`: attributes that a vector env has only if its engine has them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from rollouts.features import cannot
 
 
 class OfEngine:
-    """A member of a face that comes from the engine, if the engine has a feature.
+    """A member of a `PoolFace` that is read from the engine, if the engine has a feature.
 
-    With other engines it is another property, or it is missing: reading it raises a
-    MissingFeatureError, which is also an AttributeError, so that `hasattr` is False.
+    With other engines, another property takes its place, or the member is missing: reading it
+    raises a MissingFeatureError, which is also an AttributeError, so that `hasattr` is False.
     """
 
     def __init__(self, feature: str, path: str, *, otherwise: Any = None) -> None:
         """Names the feature, a key of FEATURES, and the member's path in the engine.
 
         Args:
-          otherwise: The property of faces whose engine lacks the feature.
+          otherwise: The property that takes its place if the engine lacks the feature.
         """
         self._feature, self._otherwise = feature, otherwise
         self._read = operator.attrgetter(path)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names of all environments' options, for type checkers.
 
-`rollouts.env_spec(id).options` tells which of them an id takes, with which default, and
-`.option_help` what they mean.
+`rollouts.env_spec(id).options` has those that an id takes, with their defaults, and `.option_help`
+explains them.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class EnvOptions(TypedDict, total=False):
 
 
 class PoolOptions(EnvOptions, total=False):
-    """Other keywords of `make_vec` than device, for its overloads; its docstring explains them."""
+    """The keywords of `make_vec` except device, for its overloads; its docstring explains them."""
 
     batch_size: int | None
     num_threads: int | None

@@ -46,11 +46,11 @@ class Options:
 
     @property
     def from_pixels(self) -> bool:
-        """Tells if observations are pictures."""
+        """Tells if observations are images."""
         return asks_for_pixels(self.native)
 
     def as_given(self) -> dict[str, Any]:
-        """Options from which `read_options` makes the same again."""
+        """Options from which `read_options` makes an equal object."""
         model = {} if self.model is None else {"model": self.model}
         return {**self.native, **self.functions, **self.frames, **model, **self.wrappers}
 
@@ -59,7 +59,7 @@ def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) ->
     """Groups options by the code that reads them, each in the form that this code takes.
 
     Args:
-      given: By name, in Gymnasium's or EnvPool's words.
+      given: Options by their names in Gymnasium or EnvPool.
       num_envs: N.
       own_model: Whether they are options of MuJoCo-v0.
 
@@ -74,7 +74,7 @@ def read_options(given: Mapping[str, Any], num_envs: int, *, own_model: bool) ->
 def first_options(
     given: Mapping[str, Any], *, own_model: bool
 ) -> tuple[dict[str, OptionValue], dict[str, Any]]:
-    """The native options of the first environment, of any number of them, and those of frames.
+    """The first environment's native options, and options of frames, for any num_envs.
 
     Otherwise as read_options.
     """

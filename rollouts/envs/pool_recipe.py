@@ -124,7 +124,7 @@ def resolve_pool(
                 for name, column in columns.items()
             }
             recipes[one] = resolve(one, max_episode_steps, options, parts=parts, frames=frames)
-            # the ends of ranges in the first environment are in order
+            # `resolve` has checked the ranges of the first environment, this checks those of all
             check_halves(columns, recipes[one].entry["options"])
             family_of(recipes[one].entry["header"]).warn(one, columns)
         first += count

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`register_env`: makes an id of a user's own environment."""
+"""`register_env`: makes an id for a user's own environment."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def register_env(
     max_episode_steps: int | None = None,
     reward_threshold: float | None = None,
 ) -> str:
-    """Makes an id of an environment that is written in a user's own C++ header.
+    """Makes an id for an environment that is written in a user's own C++ header.
 
     The system's C++ compiler ($CXX, else c++, g++ or clang++) compiles the header at the first call
     on this machine, which takes some seconds. The result is kept in ROLLOUTS_CACHE_DIR (default:
@@ -37,15 +37,15 @@ def register_env(
     compiler or this library changes. The id is then in `env_ids()` or `multi_agent_ids()`:
     `make_vec`, collectors, workers of Ray, adapters and Gymnasium ("rollouts/" + id) take it.
 
-    The id is known in this process. Pools and `RolloutCoordinator` register it in their processes
-    from the text of the header. Code that pickles ids for other processes should pickle what this
-    function returns, or call it again there.
+    The id is known in this process. Pools and `RolloutCoordinator` register it in the processes
+    that they start, from the text of the header. Code that pickles ids for other processes should
+    pickle what this function returns, or call it again there.
 
     Args:
       id: Letters, digits, `_`, `.` and `-`, such as "MyEnv-v0".
       header: A file that follows the contract in rollouts/core/env.h or rollouts/core/multi_agent.h
-        of `include_dir()`; `rollouts new-env` writes one, `rollouts check-env` tries it.
-      type: The struct in it; those inside namespace rollouts need no prefix.
+        of `include_dir()`; `rollouts new-env` writes such a file, `rollouts check-env` tries it.
+      type: Name of the struct in the header; inside namespace rollouts it needs no prefix.
       max_episode_steps: Steps after which an episode is truncated; None: never.
       reward_threshold: Mean return at which the task counts as solved; None: not defined.
 

@@ -44,8 +44,6 @@ class Recipe:
       max_episode_steps: Time limit; 0: none.
       entry: The line of native/envs.cmake, or the arguments of `register_env`, in the form of
         `_native.registry`.
-      entry: The line of native/envs.cmake, or what `register_env` was told, as `_native.registry`
-        returns it.
     """
 
     native_id: str
@@ -190,7 +188,7 @@ def resolve(
 
 
 def forget_entries() -> None:
-    """Forgets what was read of the native registry, which has changed."""
+    """Drops the copy of the native registry, which has changed."""
     _entries.cache_clear()
 
 

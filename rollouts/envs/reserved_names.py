@@ -22,7 +22,7 @@ _RANGE = "_range"
 
 
 def is_told_by_pools(info_name: str) -> bool:
-    """Tells if pools themselves put this name, or a mask of this name, into infos."""
+    """Tells if pools themselves put an array or a mask of this name into infos."""
     plain = info_name.removeprefix("_")
     return plain in _TOLD_BY_ALL or plain.startswith("final_")
 

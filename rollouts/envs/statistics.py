@@ -27,7 +27,8 @@ class RunningStatistics:
 
     Attributes:
       mean, var: (*shape,) float64; var is the mean squared difference from the mean.
-      count: The number of rows. A pool's begins at 1e-4, with mean 0 and var 1, as in Gymnasium.
+      count: The number of rows. A pool's count begins at 1e-4, with mean 0 and var 1, as in
+        Gymnasium.
     """
 
     mean: Float64s
@@ -118,7 +119,7 @@ def carry_statistics(source: Any, to: Any) -> None:
 
 @contextmanager
 def frozen(env: Any) -> Iterator[None]:
-    """Stops an environment's counting within a block, if it counts; nothing may be in flight."""
+    """Keeps an environment from counting rows within a block; nothing may be in flight."""
     if not getattr(env, "update_statistics", False):
         yield
         return
@@ -146,7 +147,7 @@ class NormalizerStatistics:
         self.kinds = tuple(kind for kind, is_kept in kept.items() if is_kept)
 
     def read(self, kind: str, *, fresh: bool = False) -> RunningStatistics:
-        """Statistics in force, or those of what was counted since the last `fresh` read.
+        """The present statistics, or those of the rows counted since the last `fresh` read.
 
         Raises:
           SpecError: The pool keeps none of this kind. ClosedError: It was closed.
@@ -156,10 +157,10 @@ class NormalizerStatistics:
         return RunningStatistics(mean.reshape(shape), var.reshape(shape), count)
 
     def take_new(self) -> dict[str, RunningStatistics]:
-        """Statistics of what was counted since the last call, by kind, for each kind that is kept.
+        """Statistics of the rows counted since the last call, by kind, for each kind that is kept.
 
-        Several pools share statistics in this way: the new ones of each are `merged` into common
-          ones, which all pools get. Counts begin at 0.
+        Several pools share statistics in this way: the new statistics of each pool are `merged`
+          into common ones, which all pools get. Counts begin at 0.
         """
         return {kind: self.read(kind, fresh=True) for kind in self.kinds}
 

@@ -20,7 +20,7 @@ class TimePercentiles:
 
     Attributes:
       count: Durations that were measured.
-      p50, p90, p99, max: Percentiles; NaN when count is 0.
+      p50, p90, p99, max: Percentiles and the largest duration; NaN when count is 0.
     """
 
     count: int
@@ -35,9 +35,9 @@ class TimePercentiles:
 class PoolStats:
     """Counts and times since the VectorEnv was made or its `reset_stats` was called.
 
-    Everything is counted. Times are measured at every step where a step takes a microsecond or
-    more. Lighter environments are timed in one of 32 sends, chosen at random, and then in chunks,
-    whose time is shared out equally.
+    Everything is counted. Each step is timed if a step takes a microsecond or more. Lighter
+    environments are timed in one of 32 sends, chosen at random, and then in chunks: each step gets
+    an equal share of its chunk's time.
 
     Attributes:
       env_steps: Computed steps of single environments, received or not. A step that begins the next
@@ -49,9 +49,9 @@ class PoolStats:
       num_steps_by_mujoco: Steps that MuJoCo's own code computed, because lanes do not support the
         model or leave an event in the step to MuJoCo.
       step_time_s: Time to compute one environment's step.
-      queue_wait_s: Time from sending an environment until a thread began it, resets too.
-      batch_wait_s: Time that a call of `recv` or `step` waited for a batch: time that the learner
-        lost to the environments, including the caller's own part of the stepping.
+      queue_wait_s: Time from sending an environment until a thread began its step or reset.
+      batch_wait_s: Time that a call of `recv` or `step` waited for a batch. The learner loses it to
+        the environments; it includes the caller's own part of the stepping.
       env_step_time_s: (N,) float64, mean time of a step per environment, in order of
         env_id; NaN where none was timed. The largest are the stragglers.
       num_in_flight: Environments sent and not yet received, now.
@@ -83,7 +83,7 @@ class PoolStats:
 class DeviceStats:
     """Counts since the environments were made or `reset_stats` was called.
 
-    Tensors are on the device: reading them waits for it.
+    Tensors are on the device: reading them waits for the device.
 
     Attributes:
       env_steps: Steps of single environments that were launched, without those of `reset`.

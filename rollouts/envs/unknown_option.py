@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The error for an option that does not exist: it names the likely one and all that exist."""
+"""The error for an option that does not exist: it names the most similar one and all others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rollouts.envs.wrappers import NAMES as WRAPPERS
 from rollouts.errors import SpecError
 from rollouts.support.option_help import option_help
 
-# names of other libraries for arguments of make_vec
+# names that other libraries use for arguments of make_vec
 _OTHER_NAMES = {"max_cycles": "max_episode_steps", "episode_length": "max_episode_steps"}
 # Gymnasium's reset options of classic control
 _STARTS = frozenset(("low", "high", "x_init", "y_init"))
@@ -33,7 +33,7 @@ def unknown_option(id: str, header: str, name: str, known: Iterable[str]) -> Spe
     if name in _OTHER_NAMES:
         close = [_OTHER_NAMES[name]]
     if name in arguments:
-        close = []  # the sentence that follows covers this case
+        close = []  # the message's next sentence lists the arguments
     meaning = option_help(header).get(close[0]) if close else None
     hint = did_you_mean(close, meaning)
     return SpecError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`VectorEnv`: Gymnasium's face of environments with one agent."""
+"""`VectorEnv`: environments with one agent behind Gymnasium's interface."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     """N environments, of one id or with equal spaces, stepped as a batch by an engine.
 
     Implements `gymnasium.vector.VectorEnv`. `send` and `recv` are the two halves of `step`, and
-    `async_reset` is the first half of `reset`, for callers that want to overlap. Arrays returned
-    are views of the pool's buffers. A buffer is written again only when no view of it is left, so
-    keeping an array is safe and costs no copy.
+    `async_reset` is the first half of `reset`, for callers that do other work in between. Arrays
+    returned are views of the pool's buffers. A buffer is written again only when no view of it is
+    left, so keeping an array is safe and costs no copy.
 
     With a device, arrays are torch tensors there (`VectorEnv[torch.Tensor]` to type checkers) and
     rewards are float32. A step is a launch on torch's current stream, and the call does not wait
@@ -51,12 +51,13 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
       autoreset_mode: As in `metadata["autoreset_mode"]`.
     """
 
-    # only environments in Python have these halves of calls, named as in Gymnasium's AsyncVectorEnv
+    # only environments in Python have these halves of `reset` and `step`, named as in
+    # AsyncVectorEnv
     reset_async = OfEngine("python", "async_calls.reset_async")
     reset_wait = OfEngine("python", "async_calls.reset_wait")
     step_async = OfEngine("python", "async_calls.step_async")
     step_wait = OfEngine("python", "async_calls.step_wait")
-    # environments in Python have generators of their own; others use that of Gymnasium's class
+    # environments in Python have random generators of their own; others use Gymnasium's
     np_random = OfEngine("python", "np_random", otherwise=GymnasiumVectorEnv.np_random)
     np_random_seed = OfEngine(
         "python", "np_random_seed", otherwise=GymnasiumVectorEnv.np_random_seed
@@ -101,15 +102,15 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
             and returns all N observations (synchronous mode only); a mask that marks none changes
             nothing. Every other entry is an option of the environments, as in `make_vec`: one
             value, or N values, of which those of marked environments count. It holds from this
-            episode on, until it is changed. A heavy environment (Atari, MuJoCo) whose options
-            change is built anew.
+            episode on, until it is changed. A heavy environment (Atari, MuJoCo) is built anew if
+            its options change.
             {"model": {field: values}} changes MuJoCo's model of each environment: see
             `model_fields`. Values have the field's shape, or (N, *shape), of which those
-            of marked environments count; `rollouts.mujoco.Uniform` and `Scaled` draw them
-            for every episode, also those that autoreset begins. They stay until they are given
+            of marked environments count; `rollouts.mujoco.Uniform` and `Scaled` draw them for
+            every episode, also for those that autoreset begins. They stay until they are given
             anew; None restores the file's values. MuJoCo's constants that derive from masses,
-            inertias, sizes or gear are updated, as by mj_setConst. Nothing else is: a body's
-            inertia stays when its mass changes.
+            inertias, sizes or gear are updated, as by mj_setConst. Nothing else is updated: a
+            body's inertia stays when its mass changes.
 
         Returns:
           obs (B, *obs_shape) and info, as `step`.
@@ -117,7 +118,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         Raises:
           SpecError: Unknown option or field, or one that would change the spaces; not N values;
             mask that is not (N,) bool; bad seed. DTypeError: options is no dict with str for keys.
-            Nothing has changed then, except that batches in flight may be gone.
+            Nothing has changed then, except that batches in flight may have been discarded.
           ClosedError: The environment was closed.
 
         Example:
@@ -149,9 +150,9 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
           `info["env_id"]` otherwise. `info` has env_id (B,) int32, episode_return (B,)
           float64 (sum of unclipped rewards, complete where the episode ended),
           episode_length (B,) int32 and the environment's own keys. Same-step mode adds
-          final_obs and final_info where an episode ended; Atari's and toy text's own keys are
-          the new episode's there. on_env_error="reset" adds env_error (B,) object and
-          _env_error (B,) bool where an environment failed.
+          final_obs and final_info where an episode ended; the own keys of Atari and toy text belong
+          to the new episode there. on_env_error="reset" adds env_error (B,) object and _env_error
+          (B,) bool where an environment failed.
 
         Raises:
           SpecError, DTypeError: Wrong shape, dtype or value; the message names the row.
@@ -173,11 +174,11 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         Args:
           actions: (n, *action_shape), one row per environment.
           env_id: (n,) int, global ids as in `info["env_id"]`. None: all environments in
-            synchronous mode, those of the last `recv` otherwise.
+            synchronous mode, those of the last `recv` in asynchronous mode.
           out: Arrays that the environments write instead of the pool's own, by any of the names
             obs, reward, terminated, truncated, env_id, episode_return, episode_length and
             final_obs: n rows, with the dtype that recv returns, C-contiguous, such as row t + 1 of
-            a rollout's (T + 1, B, ...) array. The recv returns them; until then they belong to the
+            a rollout's (T + 1, B, ...) array. `recv` returns them; until then they belong to the
             pool. Synchronous mode only.
 
         Raises:
@@ -197,9 +198,9 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         Args:
           timeout_s: Seconds to wait; None waits for ever.
           min_envs, max_envs: Returns as soon as min_envs environments have finished, with all that
-            have finished by then, at most max_envs. If one of them is None it is batch_size, or the
-            other one if that leaves them in order. Asynchronous mode only. Arrays are copies if the
-            rows lie in two of the pool's buffers.
+            have finished by then, at most max_envs. If only one is given, the other is batch_size,
+            or the given one where batch_size would make min_envs larger than max_envs. Asynchronous
+            mode only. Arrays are copies if the rows lie in two of the pool's buffers.
 
         Returns:
           As `step`. In synchronous mode the rows sent since the last recv, in the order
@@ -233,8 +234,8 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     def drain(self, timeout_s: float | None = None) -> tuple[A, A, A, A, Info]:
         """Waits for everything in flight and returns it as one batch, as `recv` does.
 
-        Afterwards every environment is at rest, so that `get_state`, `set_state` and another
-        thread's `send` find none in flight.
+        Afterwards no environment is in flight, so that `get_state`, `set_state` and another
+        thread's `send` can be called.
 
         Returns:
           As `step`, with as many rows as environments were in flight, maybe none.
@@ -255,13 +256,13 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
     ) -> Array | None:
         """Steps all environments T times with a policy, by the pool's threads, without Python.
 
-        Threads take some environments through all steps before others. Where statistics are
+        Threads step some environments T times before they begin with others. Where statistics are
         updated, threads wait for each other at each step, and each step counts as one received
         batch.
 
         `rollouts.Collector`, which owns the arrays, calls it. The environments must have been
-        reset, and nothing may be in flight. Ctrl-C and `close` end it; the environments are then
-        somewhere in the rollout, as after an error.
+        reset, and nothing may be in flight. Ctrl-C and `close` end the call; as after an error,
+        environments have then made some of their steps.
 
         Args:
           policy: Computes actions and values; its weights are read once, before the start.
@@ -322,7 +323,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
             False returns the last step's rows, (N, ...).
 
         Returns:
-          As `step`; `stats` has counted all episodes.
+          As `step`; `stats` counts all episodes.
 
         Raises:
           As `step`. SpecError: No kernel steps these environments.
@@ -339,9 +340,9 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """Draws environments as they are now, which changes nothing about them.
 
         MuJoCo is drawn by OpenGL as in Gymnasium, except that all positions are those of the state;
-        Gymnasium's bodies lag one substep behind it after a step. Atari shows the whole screen of
-        the emulator in colour, classic control the pictures of Gymnasium's own renderers (extra
-        `render`). Works with any render_mode, which is for wrappers.
+        Gymnasium's bodies lag one substep behind it after a step. Atari's frames are the whole
+        screen of the emulator in colour; those of classic control come from Gymnasium's own
+        renderers (extra `render`). Works with any render_mode, which only wrappers read.
 
         Args:
           env_ids: (n,) int or int, global ids. None: all environments, in order.
@@ -378,7 +379,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
         Args:
           field: One of `model_fields`, such as "body_mass".
-          of_file: Whether to return the values of the model's file instead of those in force.
+          of_file: Whether to return the values of the model's file instead of the present ones.
 
         Returns:
           (N, *shape of the field), of its dtype: a copy.
@@ -423,7 +424,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         """Statistics that scale observations: (obs - mean) / sqrt(var + epsilon).
 
         Each received batch counts once, whatever its number of rows; rows that a masked reset only
-        shows again do not count. Setting the property replaces the statistics, as for evaluation or
+        repeats do not count. Setting the property replaces the statistics, as for evaluation or
         from a checkpoint.
 
         Raises:
@@ -452,7 +453,7 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
 
     @property
     def update_statistics(self) -> bool:
-        """True while batches are counted; Gymnasium's update_running_mean, for both statistics.
+        """True while batches are counted, as update_running_mean of Gymnasium; for both statistics.
 
         False freezes the statistics, for evaluation. Threads then scale rows as they step, without
         waiting for the whole batch.
@@ -477,5 +478,5 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         obs: Any = arrays[0]
         if self._parts is not None:
             obs = self._parts.split_step(obs, info)
-        # one by one, because a slice would make one more tuple in each step
+        # the arrays are listed, because a slice would make another tuple in each step
         return obs, arrays[1], arrays[2], arrays[3], info

@@ -34,12 +34,13 @@ _MAX_BOUNDS = 64  # elements for which the native core keeps separate bounds
 
 @dataclass(frozen=True, slots=True)
 class Wrappers:
-    """Wrappers of all environments of a pool. None, "" or 0: there is no such wrapper.
+    """Wrappers of all environments of a pool. None, "" or 0 means that a wrapper is left out.
 
     Attributes:
       clip_action: Whether actions are clipped to their bounds, while the action space shows none.
       rescale_action: (low, high) of the actions that callers give, each a number or an array.
-      time_aware: "steps": adds their number; "fraction": adds their share of the time limit.
+      time_aware: "steps": adds the number of steps to observations; "fraction": their share of the
+        time limit.
       frame_stack: Observations in a row, the oldest first.
       normalize_observation: epsilon, and the limit of the results.
       normalize_reward: gamma and epsilon.
@@ -101,7 +102,7 @@ class Wrappers:
         )
 
     def check_parts(self, specs: Mapping[str, EnvSpec]) -> None:
-        """Raises SpecError where a wrapper would join named parts of observations to one array."""
+        """Raises SpecError if a wrapper would join named parts of observations into one array."""
         joining = [name for name in ("time_aware", "frame_stack") if getattr(self, name)]
         for env_id, spec in specs.items():
             if joining and spec.observation_parts:
@@ -178,10 +179,10 @@ class Wrappers:
         return spaces.Box(low.astype(dtype), high.astype(dtype), space.shape, dtype)
 
     def _affine(self, space: spaces.Space[Any]) -> tuple[Array, Array, Array, Array]:
-        """gradient, intercept, low and high, each (size,): the bits of Gymnasium's rescale_box."""
+        """gradient, intercept, low, high, each (size,): bitwise as in Gymnasium's rescale_box."""
         assert isinstance(space, spaces.Box)
         low, high = self._bounds(space.shape)
-        # as in Gymnasium: the difference in more digits, the rest in the actions' dtype
+        # as in Gymnasium: the difference in long double, the rest in the actions' dtype
         span = space.high.astype(np.longdouble) - space.low.astype(np.longdouble)
         gradient = ((high - low) / span).astype(space.dtype)
         intercept = (gradient * -space.low + low).astype(space.dtype)

@@ -14,7 +14,7 @@ from rollouts.errors import SpecError
 from rollouts.exporting.deployment import Deployment
 from rollouts.policies.program import Op, Program
 
-_MOST_WEIGHTS = 4_000_000  # a compiler takes minutes for larger ones
+_MOST_WEIGHTS = 4_000_000  # a compiler needs minutes for larger headers
 
 # formulas of each feature x
 _OF_EACH = {
@@ -33,7 +33,7 @@ _OF_EACH = {
     "leaky_relu": "x > 0.0f ? x : {0} * x",
     "scale": "{0} * x + {1}",
 }
-# formulas of two features x and y, or of three
+# formulas of two features, x and y, or of three features
 _OF_SEVERAL = {
     "add": "x + y",
     "sub": "x - y",

@@ -22,9 +22,9 @@ class DeployedModule(nn.Module):
     """Maps observations of the bare environment to actions that it takes.
 
     Attributes:
-      initial: Initial states of the network in an episode, without a dimension of rows.
+      initial: States of the network at the start of an episode, without the dimension of rows.
       num_states: Number of these states.
-      is_discrete: Whether it chooses among logits, which are then an output, too.
+      is_discrete: Whether the head chooses among logits, which are then an output, too.
     """
 
     mean: Tensor
@@ -37,7 +37,7 @@ class DeployedModule(nn.Module):
     def __init__(
         self, network: nn.Module, head: Any, around: Surroundings, *, noise: bool, masks: bool
     ) -> None:
-        """Takes the network unchanged, in its mode of evaluation.
+        """Takes the network unchanged, in evaluation mode.
 
         Args:
           network: A network for `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy`.
@@ -75,8 +75,8 @@ class DeployedModule(nn.Module):
         """Acts for obs (B, *obs_shape).
 
         Args:
-          others: States (B, ...), then masks (B, A) bool if it takes them, then noise if it takes
-            it: (B, *action_shape) normally distributed for Box actions, (B, A) of the standard
+          others: States (B, ...), then masks (B, A) bool and noise, if the module takes them. Noise
+            is (B, *action_shape) of a normal distribution for Box actions, (B, A) of the standard
             Gumbel distribution for logits.
         Returns:
           (action (B, *action_shape), [logits (B, A)], *new states).

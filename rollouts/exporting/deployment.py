@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Deployment`: the description in a policy's file, and the file's work around the network."""
+"""`Deployment`: the description in a policy's file, and the wrappers' work that the file does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rollouts.errors import SpecError
 FORMAT = "rollouts policy"
 VERSION = 1
 KEY = "rollouts.json"  # name of the description within a file
-ENDINGS = (".onnx", ".pt2", ".pt")  # files with these can be read again
+ENDINGS = (".onnx", ".pt2", ".pt")  # files with these endings can be read again
 # wrappers whose work is done in the file
 _WITHIN = ("normalize_observation", "rescale_action", "clip_action")
 
@@ -35,7 +35,7 @@ def is_exported(path: Path) -> bool:
     if path.suffix != ".pt":
         return True
     if not path.is_file():
-        # reading a pipe would wait for a writer
+        # a pipe is not read, because reading it would wait for a writer
         return False
     try:
         with zipfile.ZipFile(path) as archive:
@@ -51,7 +51,7 @@ class Port:
 
     Attributes:
       shape: Without the leading dimension of rows, which is B.
-      meaning: One line for people.
+      meaning: One line for human readers.
     """
 
     name: str
@@ -62,18 +62,18 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """The description that stands in the file, as JSON.
+    """The description that is stored in the file, as JSON.
 
     Attributes:
-      id: The id of the training.
+      id: The id of the environment in which the policy was trained.
       env_options: Options of `make_vec` for an environment that gives the file's inputs and takes
-        its outputs, without those whose work the file does.
+        its outputs, without the wrappers whose work the file does.
       group: The policy's group of agents; "": there is one agent.
       parts: (name, shape) of the parts of a flat observation, in order; empty: not known.
       inputs, outputs: Arguments and results, in their order.
-      first: First number of a Discrete space; actions of the file begin there.
+      first: First number of a Discrete space, with which the file's actions begin.
       nvec: Numbers of actions of each element of a MultiDiscrete space.
-      initial_states: Numbers of each initial state, flattened.
+      initial_states: The numbers in each initial state, flattened.
       rollouts_version: Version of the library that wrote the file.
     """
 
@@ -170,7 +170,7 @@ class Surroundings:
 def surroundings_of(
     env: Any, raw_action_space: gymnasium.Space[Any], given: Mapping[str, Any]
 ) -> Surroundings:
-    """Reads the work of a pool's wrappers.
+    """Reads from a pool what its wrappers do.
 
     Args:
       env: The pool, with its present running statistics.

@@ -21,7 +21,7 @@ Array = NDArray[Any]
 
 
 def read_exported(path: str | os.PathLike[str]) -> tuple[Deployment, Any]:
-    """Reads a file by the runtime of its ending; see `rollouts.exporting.graph_files`.
+    """Reads a file with the runtime for its ending; see `rollouts.exporting.graph_files`.
 
     Raises:
       FileError: There is no such file.
@@ -60,7 +60,7 @@ class ExportedPolicy:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, seed: int = 0) -> None:
-        """Reads a file. Only ONNX files are safe to read if they come from strangers.
+        """Reads a file. Of files from untrusted sources, only ONNX files are safe to read.
 
         Args:
           path: The file.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ForeignActor`: the way of acting of DQN, SAC and TD3 of Stable-Baselines3, and of Tianshou.
+"""`ForeignActor`: how DQN, SAC and TD3 of Stable-Baselines3 act, and policies of Tianshou.
 
 As in `rollouts.policies.foreign`, nothing of these libraries is imported, and their own methods are
 called.
@@ -58,10 +58,11 @@ class ForeignActor:
     """The part of a policy that acts.
 
     Attributes:
-      module: Returns (logits, None), (mean, log_std, None), or (action, None): without a value.
+      module: Returns (logits, None), (mean, log_std, None), or (action, None), as there is no
+        value.
       head: The head for these outputs.
       low, high: Bounds of the head's actions, before the scaling; None: none.
-      scale, offset: The environment gets scale * action + offset; None: the action.
+      scale, offset: The environment gets scale * action + offset; None: the action itself.
       why_no_noise: The reason why noise cannot draw this policy's actions; "" if it can.
     """
 
@@ -81,7 +82,7 @@ def policy_of(given: Any) -> Any:
 
 
 def foreign_actor(policy: Any, observation_space: gymnasium.Space[Any]) -> ForeignActor | None:
-    """Returns the actor of a policy; None if it is not DQN, SAC, TD3 or Tianshou's.
+    """Returns the actor of a policy; None if it is of neither DQN, SAC, TD3 nor Tianshou.
 
     Args:
       policy: A torch module.
@@ -102,7 +103,7 @@ def foreign_actor(policy: Any, observation_space: gymnasium.Space[Any]) -> Forei
 def _of_sb3(algorithm: str, network: Any, space: gymnasium.Space[Any]) -> ForeignActor:
     if algorithm == "DQN":
         return ForeignActor(_Says(network), make_action_head(space), why_no_noise=GREEDY)
-    # both give actions from -1 to 1, which are scaled to the space
+    # TD3 and SAC give actions from -1 to 1, which are scaled to the space
     if algorithm == "TD3":
         scale, offset = scale_to(space)
         return ForeignActor(
@@ -126,7 +127,7 @@ class _BeforeTanh(Wrapped):
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         mean, log_std, _ = self.module.get_action_dist_params(obs)
-        # generalised exploration has deviations of weights, not of actions
+        # with gSDE, log_std is that of the noise's weights, not of actions
         return (mean, None) if self.module.use_sde else (mean, log_std, None)
 
 
@@ -186,7 +187,7 @@ def _values_of_tianshou(policy: Any, kind: str) -> Wrapped:
 
 
 def _check_network(network: Any, name: str) -> None:
-    """Raises SpecError where a network of quantiles is none of Tianshou's."""
+    """Raises SpecError where a quantile network is of no class of Tianshou."""
     base = class_of(network, f"{_NETWORKS}{name}")
     if base is None:
         raise SpecError(
@@ -220,13 +221,13 @@ class _ProposedQuantiles(Wrapped):
 
 
 class _EvenQuantiles(Wrapped):
-    """Tianshou's IQN with the middles of equal parts instead of fractions that are drawn."""
+    """Tianshou's IQN, whose random fractions are replaced by the midpoints of equal intervals."""
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         model, count = self.module.model, self.module.sample_size
         features = _features(model, obs)
         taus = [torch.full((1, 1), (place + 0.5) / count) for place in range(count)]
-        # one by one, because native code has no layer over several rows per observation
+        # a loop over fractions, because native code has no layer over several rows per observation
         values = [model.last(features * model.embed_model(tau)[:, 0]) for tau in taus]
         return torch.stack(values).mean(0), None
 
@@ -254,7 +255,8 @@ class _ReadParams(Wrapped):
 
     def __init__(self, actor: ReadActor) -> None:
         super().__init__(actor.module)
-        # torch does not see modules in a plain list, so that the actor's names are kept
+        # torch does not register a module in a plain list, so the names of the actor's parameters
+        # stay
         self._actor = [actor]
 
     def forward(self, obs: Tensor) -> tuple[Any, ...]:

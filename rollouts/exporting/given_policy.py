@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network, the head and the surroundings of a policy of any library."""
+"""Reads a policy of any library: its network, its head, and the work around both."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def network_of(
       around: The work of the pool's wrappers.
 
     Raises:
-      SpecError: The policy is of no known kind, or noise cannot draw its actions.
+      SpecError: The policy is of an unknown kind, or noise cannot draw its actions.
     """
     space: gymnasium.Space[Any] = agents.single_action_space
     if isinstance(policy, NativePolicy):
@@ -108,7 +108,7 @@ def _with_normalizer(around: Surroundings, policy: Any) -> Surroundings:
     normalize = getattr(policy, "get_vec_normalize_env", lambda: None)()
     if normalize is None or not normalize.norm_obs or not hasattr(normalize.obs_rms, "mean"):
         return around
-    # a pool that normalises has the same statistics, or is not the one of the training
+    # a pool that normalises either has the same statistics, or was not used in training
     return replace(
         around,
         mean=normalize.obs_rms.mean.astype(np.float32),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of graphs: a writer and the runtime that reads it for each kind, to and from bytes."""
+"""Files of graphs as bytes: for each kind a writer, and a reader that runs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rollouts.support.extras import needs
 from rollouts.support.plain_values import first_sentence
 
 Array = NDArray[Any]
-# arrays of all inputs in, arrays of all outputs out
+# takes the arrays of all inputs, returns those of all outputs
 Run = Callable[[Sequence[Array]], list[Array]]
 
 
@@ -57,7 +57,7 @@ def to_onnx(module: DeployedModule, example: tuple[Tensor, ...], about: Deployme
 
 
 def from_onnx(data: bytes, path: object) -> tuple[Deployment, Run]:
-    """The description, and onnxruntime with the model.
+    """The description, and a function that runs the model in onnxruntime.
 
     Raises:
       SpecError: It was not written by `to_onnx`.
@@ -96,7 +96,7 @@ def to_pt2(module: DeployedModule, example: tuple[Tensor, ...], about: Deploymen
 
 
 def from_pt2(data: bytes, path: object) -> tuple[Deployment, Run]:
-    """The description, and torch with the program.
+    """The description, and a function that runs the program in torch.
 
     Raises:
       SpecError: It was not written by `to_pt2`.
@@ -126,7 +126,7 @@ def to_torchscript(module: DeployedModule, example: tuple[Tensor, ...], about: D
 
 
 def from_torchscript(data: bytes, path: object) -> tuple[Deployment, Run]:
-    """The description, and torch with the module.
+    """The description, and a function that runs the module in torch.
 
     Raises:
       SpecError: It was not written by `to_torchscript`.
@@ -152,14 +152,14 @@ def _by_torch(module: Callable[..., Any]) -> Run:
 
 def _dynamic(example: tuple[Tensor, ...]) -> Any:
     rows = torch.export.Dim("batch")
-    # the first argument alone, the others as the tuple *others
+    # `forward` takes the first as obs, and the others as its tuple *others
     first, *others = ({0: rows} for _ in example)
     return (first, *others) if not others else {"obs": first, "others": tuple(others)}
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Hides torch's messages about its own internals."""
+    """Suppresses torch's messages about its own internals."""
     # torch.export warns about files that it cannot read, before it raises the error
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export")]
     levels = [logger.level for logger in loggers]

@@ -41,7 +41,7 @@ def rllib_actor(
       noise: Whether it draws actions, as in exploration.
 
     Raises:
-      SpecError: It has memory, or acts in its own way.
+      SpecError: The module has memory, or overrides methods that determine actions.
     """
     for name, methods in ((_DQN, _OF_DQN), (_SAC, _OF_SAC)):
         if (base := class_of(module, name)) is None:
@@ -70,7 +70,7 @@ def _of_sac(module: Any, space: gymnasium.Space[Any], *, noise: bool) -> Foreign
         )
     if noise:
         return ForeignActor(_Gaussian(module), SquashedGaussianHead.of(space))
-    # its connectors scale its actions from -1 to 1, and clip them
+    # RLlib's connectors clip the module's actions to [-1, 1] and scale them
     bound = np.ones(space.shape, np.float32)
     scale, offset = scale_to(space)
     return ForeignActor(_Exact(module), make_action_head(space), -bound, bound, scale, offset)
@@ -82,7 +82,8 @@ class _Values(Wrapped):
     def forward(self, obs: Tensor) -> tuple[Any, ...]:
         module = self.module
         if module.uses_dueling and module.num_atoms == 1:
-            # equal to its own for finite numbers; exported graphs have no mean that ignores others
+            # equal to RLlib's formula for finite numbers; exported graphs have no mean that ignores
+            # others
             features = module.encoder({"obs": obs})["encoder_out"]
             advantages = module.af(features)
             centred = advantages - advantages.mean(-1, keepdim=True)

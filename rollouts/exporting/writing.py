@@ -40,9 +40,9 @@ with needs("torch", "rollouts.export"):
     from rollouts.policies.trace import random_rows, trace
 
 Array = NDArray[Any]
-_TOLERANCE = 1e-5  # relative to the largest number that is compared, or to 1
-_MOST_DIFFERENT = 0.01  # share of actions that may differ
-# torch's exporters and a module's mode are global in the process
+_TOLERANCE = 1e-5  # relative to the largest compared number, or to 1 if that is larger
+_MOST_DIFFERENT = 0.01  # largest share of actions that may differ
+# all threads of the process share torch's exporters and a module's mode
 _one_at_a_time = threading.Lock()
 _WRITERS = {
     ".onnx": (graph_files.to_onnx, graph_files.from_onnx),
@@ -68,8 +68,8 @@ def export(
     done in the file, with the present running statistics. Stacked frames, and the time of
     `time_aware`, remain parts of the observation. Floats are float32 inputs.
 
-    Before the file is written, its own runtime (onnxruntime or torch) acts on observations of
-    random episodes, and the results are compared with the policy's.
+    Before the file is written, the runtime for its kind (onnxruntime or torch) acts on observations
+    of random episodes, and the results are compared with the policy's.
 
     Args:
       policy: A `TorchPolicy`, `RecurrentTorchPolicy` or `NativePolicy`; a torch module for one of
@@ -158,7 +158,7 @@ def _in_c(
     module: DeployedModule, about: Deployment, inputs: Mapping[str, Tensor], name: str
 ) -> bytes:
     obs = inputs["obs"]
-    # whole numbers range from 0 to the largest that was observed
+    # the space of whole numbers extends from 0 to the largest observed one
     space: gymnasium.Space[Any] = gymnasium.spaces.Box(-np.inf, np.inf, obs.shape[1:], np.float32)
     if not obs.is_floating_point():
         space = gymnasium.spaces.Box(0, int(obs.max()), obs.shape[1:], obs.numpy().dtype.type)
@@ -173,7 +173,7 @@ def _in_c(
 
 
 def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments of make_pool without the wrappers in the file, and the given options."""
+    """Arguments of `make_pool` without the wrappers in the file; and all given options."""
     engine: Any = getattr(env, "engine", None)
     if "recipe" not in getattr(engine, "can", ()):
         raise SpecError(
@@ -182,7 +182,7 @@ def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         )
     arguments = engine.recipe[2]
     given, limit = dict(arguments["env_options"]), arguments["max_episode_steps"]
-    # the precision of a GPU's rows does not belong to the environment
+    # obs_dtype is no option of the environment, but the precision of a GPU's rows
     given.pop("obs_dtype", None)
     outer = outer_options(given)
     if limit is not None:
@@ -335,7 +335,7 @@ def _compare(path: Path, expected: Sequence[Array], found: Sequence[Array]) -> N
         _check_close(path, wanted, got)
     if action[0].dtype.kind == "f":
         return _check_close(path, *action)
-    # rounding may rarely choose another of two equally good actions
+    # between two equally good actions, rounding may rarely change the choice
     differs = int(np.sum(np.any((action[0] != action[1]).reshape(len(action[0]), -1), axis=1)))
     if differs > _MOST_DIFFERENT * len(action[0]):
         raise SpecError(
@@ -345,7 +345,7 @@ def _compare(path: Path, expected: Sequence[Array], found: Sequence[Array]) -> N
 
 
 def _check_close(path: Path, wanted: Array, got: Array) -> None:
-    # logits of actions that are not allowed are as small as possible
+    # logits of actions that are not allowed are hugely negative, and are not compared
     counts = np.abs(wanted) < 1e6
     apart = np.abs(wanted[counts] - got[counts]).max(initial=0)
     if not apart <= _TOLERANCE * np.abs(wanted[counts]).max(initial=1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Environments of Box2D, which is inside the native core where its build had the sources."""
+"""Environments of Box2D, which the native core contains if its build had Box2D's sources."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 """Models of the DeepMind Control Suite, from the dm-control package.
 
 dm-control's own functions write the XML. Here it is compiled and passed to the native core as a
-binary file, in a folder of the user's below the system's temporary folder (12 MB a model, most of
-it the sky; a dog has 69). Files are named after their contents, so that all processes share them,
-and a new version of a package makes new ones. dm_control is imported only when one of its tasks is
-used.
+binary file, in this user's folder below the system's temporary folder. A model takes 12 MB, mostly
+for the sky's texture; a dog takes 69 MB. Files are named after their contents, so that all
+processes share them, and a new version of a package makes new ones. dm_control is imported only
+when one of its tasks is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from rollouts.families.family import Family
 from rollouts.support.whole_file import replace_whole
 
 _INSTALL = "pip install 'rollouts[dm-control]'"
-_MODULES = {"humanoid_cmu": "humanoid_CMU"}  # modules with other names than our headers
+_MODULES = {"humanoid_cmu": "humanoid_CMU"}  # modules whose names differ from those of our headers
 
 
 def task_ids() -> list[str]:
@@ -82,7 +82,7 @@ def _compile(domain: str, function: str, arguments: Mapping[str, Any]) -> Path:
     name = "-".join([domain, *(f"{key}={value}" for key, value in arguments.items())])
     try:
         made = getattr(module, function)(**given)
-        # quadruped's function leaves the assets to its callers
+        # quadruped's function returns only the XML, so the assets are added here
         xml, assets = made if isinstance(made, tuple) else (made, module.common.ASSETS)
         text = xml.decode() if isinstance(xml, bytes) else xml
         path = _folder() / f"{name}-{_digest(mujoco.__version__, text, assets)}.mjb"
@@ -94,7 +94,7 @@ def _compile(domain: str, function: str, arguments: Mapping[str, Any]) -> Path:
             f"dm-control's model {name} cannot be compiled: {error}; rollouts needs dm-control "
             f"1.0.30 or later: {_INSTALL} --upgrade"
         ) from error
-    # MuJoCo does not report a full disk, so the file is written here
+    # MuJoCo does not report a full disk, so the file is written in Python
     content = np.empty(mujoco.mj_sizeModel(model), np.uint8)
     mujoco.mj_saveModel(model, None, content)
     _write(path, content)

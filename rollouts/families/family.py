@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Family: Python's facts about environments that are made in the same way."""
+"""Family: what Python code needs to know about environments that are made in the same way."""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ from rollouts.errors import SpecError
 from rollouts.support.keywords import explains_fields
 
 Array = npt.NDArray[Any]
-# (field, whether for each environment, low or None, high or None) for `_native.CpuPool.change`
+# (field, whether each environment has its own values, low or None, high or None) for
+# `_native.CpuPool.change`
 Column = tuple[str, bool, Array | None, Array | None]
 
 

@@ -98,7 +98,7 @@ def _model_file(options: Mapping[str, Any]) -> str:
 
 
 ALL_PARTS = "all_parts"  # set by flatten_observation=False
-# defaults of the options that rollouts/rendering/pixels.py makes with from_pixels
+# defaults of the options that rollouts/rendering/pixels.py adds for from_pixels
 PIXEL_OPTIONS: Mapping[str, str | int] = MappingProxyType(
     {
         "pixel_width": 84,

@@ -60,9 +60,9 @@ class Scenario:
 
     Attributes:
       cfg: Name of the config file, without ".cfg".
-      max_buttons_pressed: Buttons of an action: 1, or 0 for all.
-      doom_map: Name of its map; empty: the config file's.
-      doom_skill: 1 to 5; 0: the config file's.
+      max_buttons_pressed: Buttons that an action may press at once: 1; 0 stands for all.
+      doom_map: Name of the map; empty: the config file's map.
+      doom_skill: 1 to 5; 0: the config file's skill.
     """
 
     cfg: str

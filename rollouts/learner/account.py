@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Account:
-    """Counts env-steps or fragments until they are delivered or discarded; the owner locks."""
+    """Counts env-steps or fragments until delivered or discarded; the owner must hold a lock."""
 
     def __init__(self) -> None:
         self.produced = 0

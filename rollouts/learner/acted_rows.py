@@ -77,7 +77,7 @@ def read_rows(
 
 
 def unsquashed(action: Array, bounds: NDArray[np.float32]) -> dict[str, Array]:
-    """Returns a Gaussian's samples for actions that tanh made of them, and the log of the slope.
+    """Returns the Gaussian's samples that tanh turned into actions, and the log of the slope.
 
     Args:
       action: Actions (N, d).
@@ -120,7 +120,7 @@ def read_states(
 
 
 def check_order(order: NDArray[np.int64], minibatch: int, count: int) -> None:
-    """Raises SpecError where minibatches have other rows, or sequences, than there are."""
+    """Raises SpecError where minibatches name rows, or sequences, that do not exist."""
     whole_number("minibatch", minibatch, 1)
     # an empty list becomes an array of floats
     if order.ndim != 1 or (len(order) and order.dtype.kind not in "iu"):
@@ -157,7 +157,7 @@ def _actions(
 ) -> dict[str, Array]:
     is_box, action = isinstance(space, gymnasium.spaces.Box), np.asarray(rows["action"])
     if not is_box and action.shape[: len(lead)] == lead and "counts" in rows:
-        # rows that do not count may have any action, so they get one of the space
+        # rows that do not count may have any action, so theirs is replaced by a valid one
         counts = np.reshape(rows["counts"], lead + (1,) * (action.ndim - len(lead))) != 0
         action = np.where(counts, action, getattr(space, "start", 0))
     if not is_box:

@@ -16,10 +16,10 @@ class Backlog:
     """
 
     def __init__(self, is_stale: Callable[[FragmentHandle], bool]) -> None:
-        """Makes an empty one; `is_stale` must call fragments of older weights stale first."""
+        """Makes an empty backlog; for `is_stale`, older weights must become stale first."""
         self._is_stale = is_stale
         self._handles: deque[FragmentHandle] = deque()
-        # no waiting fragment has older weights; this one may have been taken
+        # no waiting fragment has older weights than this one, which may have been taken
         self._oldest: FragmentHandle | None = None
 
     def __len__(self) -> int:

@@ -15,8 +15,9 @@ _KEPT = frozenset({"counts", "ended", "states", "initial"})
 def hide_uncounted(arrays: dict[str, Any]) -> dict[str, Any]:
     """Returns rows in which useless ones are replaced by the contents of a useful one.
 
-    A gradient of 0 times nan is nan. With memory, a row's observation is useful if its state leads
-    to a row that counts, and a state is useful if it leads to the first observation.
+    A useless row gets a gradient of 0, but 0 times nan is nan. With memory, a row's observation is
+    useful if its state leads to a row that counts, and a state is useful if it leads to the first
+    observation.
 
     Args:
       arrays: Rows and states by the names of native code.

@@ -79,7 +79,7 @@ class DiscreteSacActorLoss(RowLoss):
     def __init__(
         self, actor: nn.Module, critic: nn.Module, obs_shape: tuple[int, ...], num_actions: int
     ) -> None:
-        """Takes an actor as in `DiscreteSoftValueLoss`, and critics like its target critic."""
+        """Takes an actor and critics, as `DiscreteSoftValueLoss` takes actor and target critics."""
         super().__init__({"obs": obs_shape, "temperature": (1,)}, (critic,))
         self.actor, self.critic, self.num_actions = actor, critic, num_actions
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetching of fragments that leave LearnerQueue, to this process or to another learner's."""
+"""Fetches fragments that leave LearnerQueue, to this process or to that of another learner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import FragmentHandle
 
-# longest block of one attempt to fetch arrays, so that `get` notices close()
+# longest time for which one attempt to fetch arrays blocks, so that `get` notices close()
 _SLICE_S = 0.5
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Transfer(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """The fragments of one call, and the number that it lacks; guarded by the queue's lock."""
+    """The fragments of one call, and the number still lacking; guarded by the queue's lock."""
 
     num_lacking: int
     taken: list[FragmentHandle] = field(default_factory=list)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that torch would train a module like native code: hooks, and gradients of some rows."""
+"""Checks, by hooks and gradients of some rows, that torch would train a module like native code."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def check_gradients(
 ) -> None:
     """Compares gradients of some rows with autograd's.
 
-    Outputs do not show what changes gradients alone, such as `detach` and `torch.no_grad`.
+    Equal outputs do not suffice: `detach` and `torch.no_grad`, for example, change only gradients.
 
     Args:
       policy: The module that was read.

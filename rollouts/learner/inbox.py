@@ -20,8 +20,9 @@ class FragmentInbox:
     """Base class of learners in actors: keeps fragments until the learner takes them.
 
     A fragment is handed over in two calls of the coordinator, so that it is delivered once even if
-    something fails in between. `receive` brings it. `settle` tells whether the coordinator counts
-    it as delivered, or took it back after waiting too long. Only settled fragments can be taken.
+    something fails in between. `receive` gets its arrays. `settle` reports whether the coordinator
+    counts it as delivered, or took it back after waiting too long. Only settled fragments can be
+    taken.
 
     Thread-safe. A subclass with an `__init__` calls `super().__init__()`.
 

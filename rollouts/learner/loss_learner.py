@@ -44,7 +44,7 @@ class LossFound:
 class LossLearner(ModuleSteps[_native.RowLossLearner]):
     """Gradient steps of a `RowLoss`, by its optimiser's formula and on the networks' own memory.
 
-    The properties of `NativeLearner` hold for it, too.
+    What `NativeLearner` promises about memory, gradients and threads holds here, too.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
 
         Args:
           loss: Loss whose networks are trained.
-          optimizer: As for `NativeLearner`; parameters that it does not hold stay.
+          optimizer: As for `NativeLearner`; parameters that it does not hold stay unchanged.
           num_threads: Threads that share a large batch.
           average: As for `NativeLearner`.
 
@@ -106,7 +106,7 @@ class LossLearner(ModuleSteps[_native.RowLossLearner]):
         clip_by: ClipBy = "all",
         timeout_s: float | None = None,
     ) -> LossFound:
-        """Does an `update` of a module that was not changed since the last `check` or `step`."""
+        """Does an `update` without its check; nothing may have changed since `check` or `step`."""
         rows = self._loss.rows(parts)
         (loss, norm, outputs), _ = self._step(
             lambda sources, left_s: self._native.update(

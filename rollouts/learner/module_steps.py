@@ -117,8 +117,8 @@ class ModuleSteps(ABC, Generic[Native]):
           update: Makes the steps, within the seconds that are left after waiting for this thread's
             turn.
           timeout_s: Seconds for waiting and steps together.
-          params: Parameters of the program that the loss depends on; the others stay, as with
-            torch's optimisers for parameters without a gradient. None: all.
+          params: Parameters of the program that the loss depends on; the others stay unchanged, as
+            with torch's optimisers for parameters without a gradient. None: all.
         """
         with self._turns.take(timeout_s) as left_s:
             return self._step_now(lambda sources: update(sources, left_s), params)
@@ -178,7 +178,7 @@ class ModuleSteps(ABC, Generic[Native]):
         return False
 
     def _check_module(self) -> None:
-        """Checks that the memory which native code reads and writes is still the module's."""
+        """Checks that native code still reads and writes the module's own memory."""
         again = "make another NativePolicy and NativeLearner of it"
         check_hooks(self._policy.sources.module, self._tensors, self._optimizer)
         is_read_again = not self._policy.agrees()
@@ -207,7 +207,7 @@ class ModuleSteps(ABC, Generic[Native]):
             check_gradients(self._policy, self._named, trained)
 
     def _find_trained(self) -> list[Tensor]:
-        """The tensors that the optimiser changes; frozen ones stay."""
+        """The tensors that the optimiser changes; frozen ones are not among them."""
         held = {id(each) for group in self._optimizer.param_groups for each in group["params"]}
         trained = [each for each in self._tensors if id(each) in held and each.requires_grad]
         if not trained:
@@ -268,7 +268,7 @@ def _count(state: dict[str, Any], made: int) -> None:
     """Adds the steps that were made to an optimiser's count, in place where it is a tensor."""
     step = state.get("step")
     if isinstance(step, Tensor) and step.is_cpu:
-        # through its memory, because each addition of torch's costs microseconds of dispatch
+        # NumPy adds in the tensor's memory, because torch's dispatch costs microseconds
         step = step.numpy()
         step += made
     elif step is not None:
@@ -283,7 +283,7 @@ def _kept(tensor: Tensor, state: dict[str, Any] | None, rule: dict[str, Any] | N
     if "exp_avg" in state:
         arrays = state["exp_avg"].numpy(), state["exp_avg_sq"].numpy()
     elif rule["kind"] in ("sgd", "nesterov"):
-        # without momentum the buffer is temporary
+        # without momentum torch keeps no buffer, so a temporary one takes its place
         buffer = state.get("momentum_buffer")
         arrays = None, (torch.zeros_like(tensor) if buffer is None else buffer).detach().numpy()
     else:

@@ -35,7 +35,7 @@ class PpoLoss:
     value's squared error, minus `entropy_weight` times the entropy.
 
     Attributes:
-      clip_range: Limit of the distance of the ratio of probabilities from 1.
+      clip_range: Limit for the distance between the ratio of probabilities and 1.
       value_clip_range: Limit of the value's distance from the old value; None: no limit.
       value_loss: "clipped": the error of the limited value counts, as in Stable-Baselines3;
         "worse": the larger of both errors, as in OpenAI's Baselines and CleanRL.
@@ -73,8 +73,8 @@ class PolicyGradientLoss:
     """A2C's loss (Mnih et al. 2016): minus the advantage times the log-density of the action, plus
     `value_weight` times the value's squared error, minus `entropy_weight` times the entropy.
 
-    It is also IMPALA's, with advantages and targets from `rollouts.returns.vtrace`, for which
-    `NativeLearner.evaluate` returns the present policy's log-probabilities and values.
+    It is also the loss of IMPALA, with advantages and targets from `rollouts.returns.vtrace`.
+    `NativeLearner.evaluate` returns the present policy's log-probabilities and values for `vtrace`.
 
     Attributes:
       normalize_advantage: As for `PpoLoss`.
@@ -90,8 +90,8 @@ class CloningLoss:
     """Behaviour cloning: minus the log-density of the actions, minus `entropy_weight` times the
     entropy.
 
-    Rows are only `obs` and `action`, and the module may have no value. Parameters that only the
-    value depends on stay, even with weight decay.
+    Rows are only `obs` and `action`, and the module may have no value. Parameters on which only the
+    value depends stay unchanged, even with weight decay.
     """
 
     entropy_weight: float = 0.0
@@ -180,7 +180,7 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
         num_inputs = 2 if policy.head.kind.endswith("gaussian") else 1
         num_outputs = len(policy.program.outputs) - len(policy.program.state_sizes)
         self._has_value = num_outputs > num_inputs
-        # memory belongs to the policy, which reads its states at the next step
+        # the layers of the memory are trained too, as the policy reads its states at the next step
         outputs = policy.program.outputs
         self._cloned = policy.program.params_of((*outputs[:num_inputs], *outputs[num_outputs:]))
         self._head, self._space = policy.head, policy.action_space
@@ -215,15 +215,15 @@ class NativeLearner(ModuleSteps[_native.PpoLearner]):
             old value, if the loss limits its change; `inputs` (N, size), the head's old inputs,
             with a Gaussian's deviations after its means, if the loss has a `kl_weight`;
             `action_mask` (N, A) bool, if not all actions were allowed; `counts` (N,) bool, if some
-            rows do not count in the means, which may then contain anything. With memory (T, B)
+            rows do not count in the means; such rows may contain anything. With memory (T, B)
             instead of (N,), and `ended` (T, B): terminated | truncated; there each row's
             observation still affects the states of later rows.
-          order: Numbers of rows (K * minibatch,), minibatch after minibatch; the last one may have
+          order: Row numbers (K * minibatch,), minibatch after minibatch; the last one may have
             fewer. With memory, numbers of sequences, from 0 to B - 1.
           minibatch: Rows of a gradient step, or sequences.
           max_grad_norm: Limit of the gradients that the optimiser uses; None: no limit.
           clip_by: The quantity that is limited: the norm of "all" gradients together, the norm of
-            "each" tensor's, or the absolute value of each "element".
+            "each" tensor's gradient, or the absolute value of each "element".
           state: States before the first step, for a module with memory, (B, ...) each, as in
             `RolloutBatch.policy_state`.
           burn_in: First steps of each sequence that are only computed for later states: they do not

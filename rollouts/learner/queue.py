@@ -62,7 +62,7 @@ class LearnerQueue:
           on_change: Called without the lock, on the consumer's thread, when a `get` begins to want
             fragments and when room became free.
           is_stale: Returns whether a fragment is too old to be delivered; fragments of older
-            weights become stale first. Takes no lock.
+            weights become stale first. It must take no lock.
         """
         self._capacity = _checked_capacity(capacity)
         self._on_change = on_change or (lambda: None)
@@ -193,7 +193,7 @@ class LearnerQueue:
     def hand_over(
         self, start: Callable[[FragmentHandle], Transfer], timeout_s: float | None = None
     ) -> FragmentHandle:
-        """Sends the oldest fragment to another learner; `start` begins that. Else like `get`."""
+        """Sends the oldest fragment to another learner, begun by `start`; otherwise like `get`."""
         (transfer,) = self._get(
             1,
             timeout_s,
@@ -261,7 +261,7 @@ class LearnerQueue:
         """
         if not claim.num_lacking:
             return True
-        # dropped fragments make room, which producers must know before this waits for more
+        # dropped fragments make room, so producers are notified before this waits for more
         if self.drop_stale():
             self._on_change()
         with self._changed:
@@ -282,7 +282,7 @@ class LearnerQueue:
     def deliver(self, claim: Claim) -> None:
         """Counts a claim's fragments as delivered, which ends the claim."""
         with self._changed:
-            # emptied step by step, so that an interrupt from here on puts nothing back
+            # fragments leave the claim one by one, so that an interrupt puts no delivered one back
             while claim.taken:
                 self._steps.deliver(claim.taken.pop().info.num_steps)
                 self._fragments.deliver(1)

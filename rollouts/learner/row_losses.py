@@ -4,7 +4,8 @@
 A module reads a row in which all parts for its loss lie side by side, and has the networks as
 layers. So the networks, the loss and the target are one program, and its reverse pass also gives
 the gradient through a critic's action. No `no_grad` is needed: parameters that the optimiser holds
-are changed, and all others stay. `fixed` names the networks that the optimiser must not hold.
+are changed, and all others stay the same. `fixed` names the networks that the optimiser must not
+hold.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ class DqnLoss(RowLoss):
     """DQN's loss (Mnih et al. 2015): Huber's loss between the chosen action's value and its target.
 
     Rows are `obs`, `action` (one-hot), `reward`, `discount` and `next_obs`, and perhaps `weight`.
-    The discount is 0 where the episode ended, and for n steps the product of theirs. Outputs are
-    the loss, the difference from the target, whose size is a replay's priority, and the chosen
-    action's value.
+    The discount is 0 where the episode ended; for n steps it is the product of their discounts.
+    Outputs are the loss, the difference from the target, whose size is a replay's priority, and the
+    chosen action's value.
     """
 
     def __init__(
@@ -332,7 +333,7 @@ class Td3ActorLoss(RowLoss):
 
 
 def squashed(normal: Outputs, noise: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-    """Returns tanh of mean + std * noise and its log-density (B, 1), of a mean and a log_std."""
+    """Returns tanh(mean + std * noise) and its log-density (B, 1); `normal` is mean and log_std."""
     mean, log_std = normal
     number = mean + log_std.exp() * noise
     # the slope of tanh, exact even where 1 - tanh(x)**2 is only rounding
@@ -384,7 +385,7 @@ def of_difference(off: Tensor, huber: float | None) -> Tensor:
 
 
 def _errors(values: tuple[Tensor, ...], target: Tensor) -> Outputs:
-    """The sum of the squared differences from the target; means of them, the values, and sizes."""
+    """The sum of squared differences from the target; means of differences, values and sizes."""
     both = torch.cat(values, 1)
     offs = both - target
     means = [each.mean(1, keepdim=True) for each in (offs, both, offs.abs())]

@@ -25,7 +25,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.Tensor)
 def put_back_if_refused(module: nn.Module) -> Iterator[None]:
     """Restores a module if the block raises SpecError.
 
-    Reading a module runs its forward; torch then trains it as if it had never been read.
+    Reading a module runs its forward, which may change it. After the error, torch trains the module
+    as if it had never been read.
     """
     kept = _Kept(module)
     try:

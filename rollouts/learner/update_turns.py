@@ -11,7 +11,7 @@ from threading import Lock
 
 from rollouts.errors import ProtocolError
 
-# A lock cannot wait longer than some hundred years.
+# Longer timeouts count as none, because a lock cannot wait longer than some hundred years.
 _LONGEST_S = 1e6
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from rollouts.errors import EngineError
 
-# Ctrl-C reaches every process of the terminal, but the process that started the loop ends it. If
-# that process is killed, the loop gets another parent and ends by itself.
+# Ctrl-C reaches every process of the terminal. The loop ignores it, because the process that
+# started it ends it. If that process is killed, the loop gets another parent and ends by itself.
 _LOOP = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)

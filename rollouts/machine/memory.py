@@ -37,12 +37,12 @@ def peak_memory(proc: Path = Path("/proc")) -> int:
         return peak
     import resource
 
-    # not Linux; there ru_maxrss also counts the process that started this one
+    # not Linux; on Linux ru_maxrss also counts the process that started this one
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def resident_memory(proc: Path = Path("/proc")) -> int:
-    """Bytes of memory that this process uses now; 0 if the system does not tell."""
+    """Bytes of memory that this process uses now; 0 if the system does not report it."""
     return _kilobytes(proc / "self/status", "VmRSS") or 0
 
 

@@ -15,8 +15,8 @@ def worker_cpus(
 ) -> tuple[int, ...]:
     """Chooses a CPU for each worker thread.
 
-    The caller of `step` is one of a synchronous pool's threads and is never pinned, so
-    such a pool has one worker less than threads.
+    The caller of `step` is one of a synchronous pool's threads and is never pinned, so such a pool
+    has one worker fewer than it has threads.
 
     Args:
       pin_threads: True: the CPUs of this process' affinity mask in order, in synchronous mode

@@ -18,8 +18,8 @@ from typing import Any
 from rollouts.errors import SpecError
 
 # Multiply-adds for which another thread is worth it, about 2 ms of one core. Measured on 2 cores of
-# an AMD EPYC (Zen 4) with torch 2.13: below, two threads took up to 57 times the CPU time of one,
-# and more real time, too, if another thread wanted the core.
+# an AMD EPYC (Zen 4) with torch 2.13: with less work, two threads took up to 57 times the CPU time
+# of one, and more real time, too, if another thread wanted the core.
 WORK_PER_THREAD = 64_000_000
 
 # A convolution uses each weight at roughly this many places of an image: at 400, 81 and 49 in the
@@ -78,9 +78,9 @@ def torch_threads(num_threads: int | None) -> Iterator[None]:
 
     This holds in the calling thread. torch has a number per thread, and a number for the process
     that a thread takes over at its first use of torch; both are set here. Blocks may be nested, and
-    blocks of several threads may overlap: after the last of them the process has its number back. A
-    thread outside any block that first uses torch while one is open keeps that block's number. Does
-    nothing with None, or if torch is not imported.
+    blocks of several threads may overlap: after the last of them the process has its number back.
+    If a thread outside all blocks uses torch for the first time while a block is open, it keeps
+    that block's number. Does nothing with None, or if torch is not imported.
     """
     torch = sys.modules.get("torch")
     if torch is None or num_threads is None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeing a running job: numbers of `RolloutCoordinator.stats`, read at an interval, sent to sinks.
+"""Metrics of a running job: `RolloutCoordinator.stats`, read at an interval and sent to sinks.
 
     sinks = [StatusFileSink(run_dir), TensorBoardSink(run_dir)]
     with MetricsReporter(coordinator.stats, sinks):
         ...  # train
 
 `table.py` lists the metrics with their places in the stats. `rollouts top` shows the file of
-StatusFileSink. WandbSink and MLflowSink are for these services.
+StatusFileSink. WandbSink and MLflowSink send them to Weights & Biases and to MLflow.
 `rollouts.workers.on_ray.ray_metrics.RayMetricsSink` feeds Ray's Prometheus endpoint.
 """
 

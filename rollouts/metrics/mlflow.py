@@ -11,11 +11,11 @@ from rollouts.metrics.sample import Sample
 from rollouts.metrics.scalars import scalars, step_of
 from rollouts.support.extras import needs
 
-_MOST = 1000  # metrics that MLflow takes at once
+_MOST = 1000  # most metrics that MLflow takes in one call
 
 
 class MLflowSink:
-    """Logs each sample to a run of MLflow, by the names of `TensorBoardSink`; steps are env-steps.
+    """Logs each sample to an MLflow run, under the names of `TensorBoardSink`; steps are env-steps.
 
     Characters that MLflow does not allow in names become "_". The sink uses MLflow's client: the
     active run of `mlflow.start_run` stays as it is.

@@ -48,7 +48,7 @@ class Sampler:
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, str | None], float] = {}
-        # (seconds, counters) of former samples: the newest as old as the window, and all later ones
+        # (seconds, counters) of earlier samples, from the newest that is as old as the window on
         self._window: deque[tuple[float, dict[tuple[str, str | None], float]]] = deque()
 
     def sample(self, stats: Mapping[str, Any], time_s: float, *, is_last: bool = False) -> Sample:

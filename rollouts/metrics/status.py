@@ -22,9 +22,9 @@ from rollouts.support.whole_file import replace_whole
 FILE_NAME = "status.json"
 _FORMAT = "rollouts status 1"
 
-_MAX_BYTES = 2**25  # far above any job's; a larger file is something else
+_MAX_BYTES = 2**25  # far more than any status needs; a larger file is something else
 
-# a run counts as silent when its news are late by more than this
+# a run counts as silent if its status is older than this many intervals plus this many seconds
 _PATIENCE = 3.0
 _PATIENCE_S = 5.0
 
@@ -48,8 +48,8 @@ class StatusFileSink:
 
         Args:
           run_dir: Directory of the run's outputs.
-          interval_s: Interval of the reporter; a run without news counts as silent some time after
-            it.
+          interval_s: Interval of the reporter, which decides when a run without a new status counts
+            as silent.
           clock: Seconds since the epoch.
         """
         self._path = Path(run_dir) / FILE_NAME
@@ -122,7 +122,7 @@ class Status:
 
         finished  the file says so
         gone      its process is no longer on this machine, and did not report its end
-        silent    the process may exist, but the last news are old
+        silent    the process may exist, but its last status is old
         running   none of these
         """
         if self.finished:

@@ -2,7 +2,7 @@
 """The one table of metrics: names, units, and where in the stats each is found.
 
 The stats are those of `RolloutCoordinator` and, for `rollouts_replay_*`, of `ReplayBuffer` or
-`ReplayService`; only the latter has shards, and losses with them.
+`ReplayService`; only the latter has shards, and can lose items with them.
 
 The names follow Prometheus: a counter ends in `_total` and only grows, units are base units
 (seconds, bytes). Ray's endpoint puts `ray_` before each. A metric whose key the stats do not have

@@ -16,7 +16,7 @@ _STEP = "rollouts/step"
 
 
 class WandbSink:
-    """Logs each sample to a run of Weights & Biases, by the names of `TensorBoardSink`.
+    """Logs each sample to a run of Weights & Biases, under the names of `TensorBoardSink`.
 
     The horizontal axis of these names is "rollouts/step", in env-steps, not the run's own step. A
     training that logs to the same run keeps its own step count, which wandb does not let go back.
@@ -50,7 +50,7 @@ class WandbSink:
         self._owns_run = isinstance(target, str)
         self._shares_run = not self._owns_run if shares_run is None else shares_run
         self._waiting: deque[dict[str, float]] = deque()
-        self._joined_step: int | None = None  # the run's step when the first sample joined it
+        self._joined_step: int | None = None  # the run's step that the last sample was joined to
         self._run: Any = target
         self._first_step = first_step
         if isinstance(target, str):

@@ -56,7 +56,8 @@ def explain(said: str, *, sources: Path, files: HeaderFiles, env_type: str) -> s
 def _errors(said: str, sources: Path, files: HeaderFiles) -> Iterator[tuple[str, str]]:
     """(place in the user's files, message) of each error; the place is "" if there is none.
 
-    For an error in a template of ours, the place is the last one in a user's file on the way there.
+    For an error in one of our templates, the place is the line of the user's file that led there
+    last.
     """
     nearest = ""
     for line in said.splitlines():
@@ -79,7 +80,7 @@ def place_of(files: HeaderFiles, env_type: str, part: str = "") -> str:
     Args:
       files: The header.
       env_type: The type; the place is line 1 if it is not found.
-      part: A pattern of the line to find; without a match the place is the type's.
+      part: A pattern of the line to find; without a match, the place of the type is returned.
     """
     name = re.escape(env_type.partition("<")[0].split("::")[-1])
     lines = files.files[files.name].splitlines()

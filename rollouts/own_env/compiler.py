@@ -28,16 +28,16 @@ ROLLOUTS_PLUGIN({type})
 # options for every library with a user's header; contraction would make results depend on the
 # machine
 _OF_ALL = ("-std=c++20", "-w", "-fPIC", "-shared", "-ffp-contract=off")
-# without it two libraries share inline variables of one name, such as two headers' kSpec
+# without this option, two libraries would share inline variables of one name, such as kSpec
 _OF_ALL_BY_GCC = ("-fno-gnu-unique",)
 # traps and errno would prevent vectorisation; without them results are the same
 _OPTIONS = (
     *("-O3", "-DNDEBUG", "-fvisibility=hidden"),
     *("-fno-trapping-math", "-fno-math-errno"),
 )
-# for loops over blocks of environments, as in native/CMakeLists.txt
+# options for loops over blocks of environments, as in native/CMakeLists.txt
 _OF_GCC_FOR_BLOCKS = ("-fno-tree-pre", "-fno-thread-jumps", "--param=max-unswitch-insns=400")
-# for all other code: vectors of 512 bits cost short loops a quarter of their speed
+# options for all other code: vectors of 512 bits cost short loops a quarter of their speed
 _OF_X86_WITHOUT_BLOCKS = ("-mprefer-vector-width=256",)
 _INSTALL = (
     "apt-get install g++, dnf install gcc-c++, conda install cxx-compiler or xcode-select --install"
@@ -156,7 +156,7 @@ def _compile(command: Sequence[str], folder: Path, files: HeaderFiles, env_type:
 
 @functools.cache
 def _digest_of_ours(folder: Path) -> str:
-    """Digest of all our headers, because a user's may include any of them."""
+    """Digest of all our headers, because a user's header may include any of them."""
     found = hashlib.sha256()
     for path in sorted((folder / "rollouts").rglob("*.h")):
         name = path.relative_to(folder).as_posix()

@@ -39,7 +39,7 @@ class HeaderFiles:
         return found.hexdigest()
 
     def write_to(self, folder: Path) -> None:
-        """Writes the files below a folder, in their places below `self.folder`."""
+        """Writes the files below a folder, at their paths relative to `self.folder`."""
         for name, text in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)

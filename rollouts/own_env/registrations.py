@@ -90,7 +90,7 @@ class OwnEnvId(str):
 
 
 _lock = threading.Lock()
-_registered: dict[str, tuple[OwnEnv, Path]] = {}  # with the library of each
+_registered: dict[str, tuple[OwnEnv, Path]] = {}  # by id, with each one's library
 
 
 def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] | None]) -> bool:
@@ -104,8 +104,8 @@ def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] 
       Whether it was not registered in this process before.
 
     Raises:
-      SpecError: Another one has this id, the header does not compile, or it declares something
-        wrong.
+      SpecError: Another environment has this id, the header does not compile, or it declares
+        something wrong.
       EngineError: No compiler.
     """
     with _lock:
@@ -123,11 +123,11 @@ def add(own: OwnEnv, reserved: Callable[[list[str], list[str]], tuple[str, str] 
             max_episode_steps=own.max_episode_steps,
             reward_threshold=own.reward_threshold,
             header=own.header,
-            # states can only be loaded by environments of the same text
+            # states can only be loaded by environments with the same source text
             type=f"{own.type} of {own.header}",
             library=str(library),
         )
-        # the header's own fields come first
+        # the header comes before its includes, so that its fields come first
         texts = sorted(own.files.files.items(), key=lambda file: file[0] != own.files.name)
         remember_header(own.header, "\n".join(text for _, text in texts))
         _registered[own.id] = own, library

@@ -43,7 +43,7 @@ class Layout:
     def of(cls, options: Mapping[str, OptionValue]) -> Layout:
         """Finds the parts that MuJoCo-v0's options name, in the options' model.
 
-        If observations are pictures, only the parts of infos.
+        If observations are images, it finds only the parts of infos.
 
         Raises:
           SpecError: A name does not exist in the model. EngineError: The model cannot be read.
@@ -60,7 +60,7 @@ class Layout:
         )
 
     def views(self, obs: Array, told: Array) -> dict[str, Array]:
-        """Parts (B, ...) by name, of observations and infos; parts of infos are more exact."""
+        """Parts (B, ...) of observations and infos by name; infos, being more exact, come first."""
         views = {name: part.of(obs) for name, part in self.observation.items()}
         views.update((name, part.of(told)) for name, part in self.info.items())
         return views

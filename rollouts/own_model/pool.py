@@ -31,9 +31,9 @@ class FunctionPool(_native.CpuPool):
     """A CpuPool whose batches have gone through the user's functions.
 
     A batch is received with reward 0 and without termination. Then the functions run, and the pool
-    gets their results: returns and ends belong to its environments again, so that autoreset,
-    refusals and saved states follow the same rules as with native rewards. In same-step mode, the
-    next episodes after those that the functions ended begin here, on the caller's thread.
+    gets their results: its environments then have these returns and ends, so that autoreset,
+    refusals and saved states follow the same rules as with native rewards. If the functions end an
+    episode in same-step mode, the next one begins here, on the caller's thread.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class FunctionPool(_native.CpuPool):
         super().__init__(env_id_offset=env_id_offset, num_envs=num_envs, **arguments)
         self._layout, self._functions = layout, dict(functions)
         self._same_step, self._offset = same_step, env_id_offset
-        # last row of each environment: (N, D) observations, (N, K) infos; (N,) seconds
+        # last row of each environment: (N, D) observations, (N, K) infos, (N,) seconds of a step
         space = single_observation_space
         self._last_obs = np.zeros((num_envs, *space.shape), space.dtype)
         width = max((part.end for part in layout.info.values()), default=0)

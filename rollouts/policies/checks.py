@@ -56,7 +56,7 @@ def check_named(weights: Any) -> None:
 
 
 def check_names(weights: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raises SpecError for weights of other names or shapes, DTypeError for what are no weights."""
+    """Raises SpecError for other names or shapes, DTypeError for objects that are not weights."""
     check_named(weights)
     for kind, names in (
         ("lack", [name for name in shapes if name not in weights]),

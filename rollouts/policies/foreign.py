@@ -2,8 +2,8 @@
 """Networks of other libraries as modules that return (logits, value) or (mean, log_std, value).
 
 Each function takes the library's own objects without importing the library. The module that it
-returns calls these objects' own methods and shares their state_dict, so that it follows the weights
-that they learn.
+returns calls these objects' own methods and shares their state_dict, so that it always has their
+present weights.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ def from_rllib(module: nn.Module) -> nn.Module:
     """RLlib's TorchRLModule with a value function, such as the default one of PPO and IMPALA.
 
     Raises:
-      SpecError: It has no value function, has memory, or other actions than logits or a Gaussian.
+      SpecError: It has no value function, has memory, or its actions follow neither logits nor a
+        Gaussian.
     """
     values: Any = module
-    # if a space gives arguments, this is a derived class, whose name contains the original's
+    # if the space sets arguments, RLlib derives a class, whose name contains the original's name
     kind = values.get_exploration_action_dist_cls().__name__
     known = ("TorchCategorical", "TorchMultiCategorical", "TorchDiagGaussian")
     if not any(name in kind for name in known):
@@ -116,8 +117,8 @@ def from_tianshou(actor: nn.Module, critic: nn.Module) -> nn.Module:
 
 
 def from_torchrl(actor: nn.Module, critic: nn.Module) -> nn.Module:
-    """TorchRL's ProbabilisticActor and ValueOperator, or what is inside: an MLP, or modules that
-    give logits or (loc, scale).
+    """TorchRL's ProbabilisticActor and ValueOperator, or the modules inside: an MLP, or modules
+    that return logits or (loc, scale).
 
     Raises:
       SpecError: The actor's distribution is neither categorical nor Normal.
@@ -158,7 +159,7 @@ class Unwrapped(nn.Module):
     def __init__(self, wrapped: Wrapped) -> None:
         super().__init__()
         self.module = wrapped.module
-        # torch does not see modules in a plain list, so its layers count only once
+        # torch does not register a module in a plain list, so its layers count only once
         self._wrapped = [wrapped]
 
     def forward(self, obs: Tensor) -> Any:

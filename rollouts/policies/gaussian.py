@@ -57,13 +57,14 @@ class OrnsteinUhlenbeckHead(GaussianHead):
     `TorchPolicy.head`.
 
     x begins anew with each episode, and is a pure function of (seed, env_id, episode, step): the
-    same in a C++ pool and on a GPU. Native code computes it in both from the noise of earlier
-    steps: with damping 0.15 from about a hundred of them for an action. The head is refused where
-    torch computes the policy of a C++ pool, because torch does not know the episode. `log_prob` and
-    entropy are those of e, given the past.
+    same in a C++ pool and on a GPU. In both, native code computes it from the noise of earlier
+    steps; with damping 0.15, an action needs that of about a hundred steps. The head is refused
+    where torch computes the policy of a C++ pool, because torch does not know the episode.
+    `log_prob` and entropy are those of e, given the past.
 
     Attributes:
-      damping: The share of the noise that a step forgets, from 0.01 to 1; 1: a `GaussianHead`.
+      damping: The share of the noise that a step forgets, from 0.01 to 1; with 1 it is a
+        `GaussianHead`.
     """
 
     damping: float = 0.15

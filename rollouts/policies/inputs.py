@@ -16,7 +16,7 @@ _DTYPES = ("dtype", "type (", "scalar type", "Dimension out of")
 
 
 def dtype_of(module: nn.Module) -> torch.dtype | None:
-    """The dtype of the module's first parameter of floats; None without one."""
+    """The dtype of the module's first floating-point parameter; None without one."""
     for parameter in module.parameters():
         if parameter.is_floating_point():
             return parameter.dtype

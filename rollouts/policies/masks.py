@@ -15,7 +15,7 @@ from rollouts.errors import SpecError
 
 
 def mask_logits(logits: Tensor, action_mask: Tensor) -> Tensor:
-    """Gives actions that are not allowed no probability; policies do so, and learners must.
+    """Sets the probability of actions that are not allowed to 0, as policies do and learners must.
 
     Args:
       logits: (..., A).

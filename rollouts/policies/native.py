@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rollouts.policies.reading import ModuleReading
 
 Array = NDArray[Any]
-# the episode of noise outside of a rollout: a number that no pool reaches
+# number of the episode for noise outside of a rollout, which no pool reaches
 _NO_EPISODE = 2**32 - 1
 
 
@@ -39,18 +39,18 @@ class NativePolicy:
     compute the network in turn, without Python, and without waiting for each other. Elsewhere `act`
     and `value` work like those of other policies.
 
-    The module stays the original: its weights are read before each rollout and at each call, so
+    The module keeps its weights: they are read before each rollout and at each call, so
     that changes in place take effect, as with `TorchPolicy`. Other data that its forward reads,
     such as an attribute with a number, is checked too, and the module is read again where it has
     changed. Once in a while, for at most 1/200 of the time, the module itself computes a row for
-    comparison: a difference is a RuntimeWarning and a SpecError.
+    comparison: a difference leads to a RuntimeWarning and a SpecError.
 
     Numbers are float32, and sums are in the order of a layer's inputs: the bits are equal for every
     instruction set and any number of threads and environments. Noise is a pure function of (seed,
     env_id, episode, step, element). Outputs differ from torch's by about 1e-6 of the largest.
 
-    A module with memory, as `RecurrentTorchPolicy` takes it, is computed only inside a pool, which
-    knows the environments of observations: `act` and `value` refuse it.
+    A module with memory, as `RecurrentTorchPolicy` takes it, is computed only inside a pool, where
+    the environment of each observation is known: `act` and `value` refuse it.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class NativePolicy:
         self.policy_version = 0
         # what `act` adds to its extras, as `rollouts.Collector` names it
         self.extra_outputs: tuple[str, ...] = ()
-        # parts of the policy from which it was made, if it replaces another one
+        # parts of the policy that it was made from and replaces, if any
         self.made_of: tuple[Any, ...] = ()
         self.program = program
         self.head = head
@@ -274,7 +274,7 @@ class NativePolicy:
     def module_outputs(self, obs: Array) -> tuple[NDArray[np.float32], ...]:
         """Returns the module's outputs for rows of `obs`, each as (B, size).
 
-        For a module with memory, rows have the states behind the observation, flattened, and the
+        For a module with memory, each row has the flattened states after the observation, and the
         last outputs are the new states.
         """
         outputs: tuple[NDArray[np.float32], ...] = self.refresh().evaluate(self._rows(obs))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Head`: how native code draws actions from a network's outputs, and which spaces that fits."""
+"""`Head`: how native code draws actions from a network's outputs, and for which spaces."""
 
 from __future__ import annotations
 

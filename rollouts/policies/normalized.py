@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NormalizedModule`: a network that needs scaled observations, for unscaled ones."""
+"""`NormalizedModule`: scales observations for a network that was trained on scaled ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Floats = NDArray[np.float32]
 
 
 def normalized(obs: Tensor, mean: Tensor, deviation: Tensor, limit: float) -> Tensor:
-    """Observations as the wrapper normalize_observation scales them."""
+    """Returns observations scaled as by the wrapper normalize_observation."""
     return ((obs - mean) / deviation).clamp(-limit, limit)
 
 
@@ -30,7 +30,7 @@ class NormalizedModule(nn.Module):
         Args:
           network: A network for `rollouts.TorchPolicy` or `rollouts.RecurrentTorchPolicy`.
           mean: Mean of each number of an observation, (*obs_shape).
-          deviation: Divisor of the difference of each number, (*obs_shape).
+          deviation: Divisor of each number's difference from its mean, (*obs_shape).
           limit: Largest magnitude of a scaled number.
         """
         super().__init__()

@@ -3,8 +3,9 @@
 
 A register holds `size` float32 features for each row of a batch. Register 0 is the flattened
 observation, followed by the memory of the episode, if there is any. Operation i writes register i +
-1, and no register is written twice. `rollouts.policies.trace` makes a program of a torch module.
-The weights are not in it: `parameters_of` reads them from the module's state_dict whenever they
+1, and no register is written twice. `rollouts.policies.trace` makes a program from a torch module.
+The program does not contain the weights: `parameters_of` reads them from the module's state_dict
+  whenever they
 change.
 
 kind          inputs  params                numbers      what is written
@@ -106,8 +107,8 @@ class Program:
     Attributes:
       obs_size: Features of an observation.
       ops: Operation i writes register i + 1.
-      outputs: Registers of forward's results, in that order. Register 0 is an observation passed
-        on, and one register may occur twice. The last ones are the new states.
+      outputs: Registers of forward's results, in that order. Register 0 stands for the observation
+        itself, and one register may occur twice. The last ones are the new states.
       state_sizes: Features of each state, for a module with memory.
     """
 
@@ -161,7 +162,7 @@ class Program:
 def parameters_of(program: Program, state: Mapping[str, Array]) -> list[Floats]:
     """Returns the arrays of `program.params`, float32 and C-contiguous, from those of a state_dict.
 
-    Arrays that already are so are returned without a copy.
+    Arrays that have this form already are not copied.
 
     Raises:
       SpecError: A name is missing, or a shape differs, or a value is NaN or infinite.

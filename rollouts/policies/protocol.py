@@ -64,7 +64,7 @@ class Policy(Protocol):
 
 
 class RecurrentPolicy(Policy, Protocol):
-    """A policy with memory: one state per environment, carried from step to step.
+    """A policy with memory: one state per environment, kept from step to step.
 
     `Collector` calls the methods below in place of `act` and `value`. In each, `rows` (B,) are the
     environments of the B observations, none twice, as indices in the pool; None means all of them

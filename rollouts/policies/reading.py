@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ModuleReading`: the program read from a module, whether it still holds, and reading it again."""
+"""`ModuleReading`: the program read from a module; checks if it is valid, and reads it again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ModuleReading:
     Attributes:
       program: The program that computes the module's outputs.
       module, space: The module that was read, and the space of its observations.
-      check: Compares both once in a while.
+      check: Compares the program's results with the module's once in a while.
     """
 
     def __init__(

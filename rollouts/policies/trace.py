@@ -50,7 +50,7 @@ def trace(
 
     Args:
       module: Maps obs (B, *obs_shape), cast as by `rollouts.TorchPolicy`, to a tuple of tensors as
-        there: (logits, value) or (mean, log_std, value). A module with memory, which has
+        described there: (logits, value) or (mean, log_std, value). A module with memory, which has
         `initial_state`, takes and returns its state as in `rollouts.RecurrentTorchPolicy`. It runs
         in its present mode, training or not, and on its present device.
       observation_space: Box, Discrete, MultiDiscrete or MultiBinary; a number stands for that many
@@ -147,7 +147,7 @@ def _check_module(module: nn.Module) -> None:
             "them, or use engine='torch'"
         )
     for name, layer in module.named_modules():
-        # lazy layers have hooks of their own, and `_state` has an error for them
+        # lazy layers have hooks of their own, and `_state` raises an error for them
         is_lazy_layer = isinstance(layer, nn.modules.lazy.LazyModuleMixin)
         if not is_lazy_layer and (layer._forward_hooks or layer._forward_pre_hooks):
             raise SpecError(
@@ -247,8 +247,8 @@ def compare(
 
 def tolerance(theirs: Array, ours: Array, exact: Array) -> float:
     """Largest difference allowed: 1e-5 of the largest result, or a few times the effect of rounding
-    on ours, which grows where nearly equal features are normalised. Huge numbers that mask
-    actions, equal in both, do not count."""
+    on native results, which grows where nearly equal features are normalised. Huge numbers that
+    mask actions, equal in both, do not count."""
     theirs, ours, exact = np.broadcast_arrays(theirs, ours, exact)
     counts = (np.abs(theirs) < _MASKING) | (ours != theirs)
     rounding = float(np.abs(ours[counts] - exact[counts]).max(initial=0))

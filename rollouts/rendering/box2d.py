@@ -2,7 +2,7 @@
 """Draws LunarLander and BipedalWalker as Gymnasium does, with pygame.
 
 Not drawn: the lander's particles, and the walker's ray that flickers from frame to frame. Both
-belong to the drawing and are in no state.
+serve only drawing, and states do not contain them.
 """
 
 from __future__ import annotations
@@ -70,18 +70,18 @@ class _Surface:
         self._gfxdraw.aapolygon(self.surface, closed, color)
 
     def frame(self) -> npt.NDArray[np.uint8]:
-        """Returns the picture, with the ground at the bottom."""
+        """Returns the frame, with the ground at the bottom."""
         return pixels(self.surface)[::-1]
 
 
 def _scaled(numbers: npt.NDArray[np.float64]) -> list[tuple[float, float]]:
-    """Pixels of corners in metres, computed in float32 as by Box2D."""
+    """Converts corners from metres to pixels, in float32 as Box2D does."""
     points = numbers.astype(np.float32).reshape(-1, 2) * np.float32(_SCALE)
     return [(float(x), float(y)) for x, y in points]
 
 
 def _split(numbers: npt.NDArray[np.float64], counts: Sequence[int]) -> list[Any]:
-    """Parts of these lengths, and the rest."""
+    """Splits an array into parts of these lengths, and the rest."""
     return np.split(numbers, np.cumsum(counts))
 
 
@@ -145,7 +145,7 @@ def _draw_ground(
             continue
         earth = [first, second, (second[0], 0), (first[0], 0)]
         on.fill([(x * _SCALE, y * _SCALE) for x, y in earth], (102, 153, 76))
-    # the last part is drawn first
+    # as in Gymnasium, the last part is drawn first
     for i in reversed(range(len(line) - 1)):
         ends = _scaled(np.array([line[i], line[i + 1]]))
         color = (76, 255 if i % 2 == 0 else 204, 76)

@@ -18,9 +18,9 @@ from rollouts.errors import EngineError
 
 @contextmanager
 def quiet_pygame() -> Iterator[None]:
-    """Keeps pygame, which starts with a first frame, from greeting and looking for sound.
+    """Keeps pygame, which starts with the first frame, from printing a greeting and opening audio.
 
-    It also keeps it from looking for a display where none exists, and complaining of
+    Where no display exists, it also keeps pygame from searching for one and from warning about
     XDG_RUNTIME_DIR.
     """
     quiet = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_AUDIODRIVER": "dummy"}
@@ -36,7 +36,7 @@ def quiet_pygame() -> Iterator[None]:
 
 
 def missing_pygame(what: str, error: Exception) -> EngineError:
-    """The error that tells what to install."""
+    """The error that says what to install."""
     return EngineError(
         f"frames of {what} need pygame, which is missing ({error}): pip install 'rollouts[render]'"
     )

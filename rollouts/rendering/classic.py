@@ -32,7 +32,7 @@ class ClassicRenderer:
         return int(self._env.metadata["render_fps"])
 
     def draw(self, state: bytes, options: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
-        """Draws a state; Pendulum's without the arrow of the torque, which is in no state.
+        """Draws a state; Pendulum without the arrow of the torque, which no state contains.
 
         Args:
           state: An entry of `VectorEnv.get_state`.

@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 # (rows of environments, camera) -> their frames
 Draw = Callable[[Sequence[int], int | str | None], list[Array]]
 
-# engines that draw themselves, by their option for the number of frames in a step
+# option for the number of frames in a step -> frames per second of the engine that draws
 _FRAMES_PER_S = {"frameskip": 60, "frame_skip": 35}  # Atari, ViZDoom
 
 
@@ -122,7 +122,7 @@ class FrameSource:
         return {"render_modes": list(MODES), "render_fps": self.frames_per_s()}
 
     def frames_per_s(self) -> int:
-        """Steps of the first environment in a second of its time, as in Gymnasium."""
+        """Steps of the first environment per second of simulated time, as in Gymnasium."""
         spec = self._specs[0]
         if self._drawers[0] == "engine":
             skip = next(name for name in _FRAMES_PER_S if name in spec.options)
@@ -137,7 +137,7 @@ class FrameSource:
             return self._worlds.frames_per_s(spec)
         timestep = float(self._pool.read_model(0, "opt.timestep", True))
         substeps = int(spec.options["frame_skip"])
-        if substeps == 0:  # 0 stands for the number of the DeepMind Control Suite's task
+        if substeps == 0:  # 0 stands for the default of the DeepMind Control Suite's task
             return max(1, round(1 / (dm_control.control_timestep(spec.header) or timestep)))
         return max(1, round(1 / (timestep * substeps)))
 
@@ -211,7 +211,7 @@ class FrameSource:
 
     def _box2d_frame(self, env: int) -> Array:
         header = self._specs[env].header
-        if header.endswith("car_racing.h"):  # its observation is its picture
+        if header.endswith("car_racing.h"):  # its observation is its frame
             return self._draw_by_engine([env], None)[0]
         (state,) = self._pool.save_states(self._ids([env]))
         return box2d.draw(header, state)
@@ -252,7 +252,7 @@ class FrameSource:
 
 
 def _copy(model: _native.PhysicsModel) -> Any:
-    """A mujoco.MjModel of what the pool simulates, even if its files have changed since."""
+    """A mujoco.MjModel equal to the pool's model, even if its files have changed since."""
     module = importlib.import_module("mujoco")
     return module.MjModel.from_binary_path("model.mjb", {"model.mjb": model.binary()})
 

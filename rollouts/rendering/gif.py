@@ -13,9 +13,10 @@ _LONGEST_MS = 600_000  # longest frame: the format has 16 bits of 10 ms
 
 
 class GifWriter:
-    """Appends frames to an open file. Each has its own palette, and only the part that changed.
+    """Appends frames to an open file.
 
-    A frame is written when the next one differs, because its duration comes before it in the file.
+    Each has its own palette, and covers only the part of the image that changed. A frame is written
+    when the next one differs, because its duration comes before it in the file.
     """
 
     def __init__(self, file: BinaryIO, size: tuple[int, int], frame_ms: float) -> None:

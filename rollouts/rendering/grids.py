@@ -164,7 +164,7 @@ def _draw_lava(tile: _Tile) -> None:
 
 
 class _Tile:
-    """A tile in three times the size, for shapes with coordinates from 0 to 1."""
+    """A tile at three times its size, for shapes with coordinates from 0 to 1."""
 
     def __init__(self) -> None:
         size = TILE * _SUBPIXELS

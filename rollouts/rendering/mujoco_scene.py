@@ -54,7 +54,7 @@ CAMERA_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
             "elevation": -20.0,
         },
         "InvertedPendulum-v5": {"trackbodyid": 0, "distance": 2.04},
-        "InvertedDoublePendulum-v5": {},  # Gymnasium defines one but does not use it
+        "InvertedDoublePendulum-v5": {},  # Gymnasium defines a config but does not use it
         "Reacher-v5": {"trackbodyid": 0},
         "Pusher-v5": {"trackbodyid": -1, "distance": 4.0},
         "Swimmer-v5": {},
@@ -62,7 +62,7 @@ CAMERA_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-# version 4 has the configs of version 5, except that it uses the one version 5 does not use
+# version 4 has the configs of version 5, and uses this one, which version 5 does not use
 _V4_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"InvertedDoublePendulum-v4": {"distance": 4.1225, "lookat": (0.0, 0.0, 0.1225)}}
 )
@@ -116,7 +116,7 @@ class MujocoScene:
         if not self._in_gymnasium:
             mj.mjv_defaultFreeCamera(self._model, self._usual_view)
         self._distance = self._model.stat.extent
-        self._files: dict[str, Array] = {}  # values of fields that differ at present
+        self._files: dict[str, Array] = {}  # the file's values of fields that differ at present
         self._flags = mj.MjvOption()
         for flag, value in {**usual_flags(id), **options.visual_options}.items():
             if not 0 <= int(flag) < len(self._flags.flags):
@@ -148,7 +148,8 @@ class MujocoScene:
         """Gives fields the values of one environment, and all other fields the file's.
 
         Args:
-          fields: The fields in which its model differs, from `_native.physics_fields`.
+          fields: The fields in which the environment's model differs, from
+            `_native.physics_fields`.
         """
         for name in self._files.keys() - fields.keys():
             self._put(name, self._files.pop(name))
@@ -163,7 +164,7 @@ class MujocoScene:
         """Draws a state.
 
         Args:
-          env: Number of its environment: its free camera looks at the centre of the scene in its
+          env: Number of the environment, whose free camera looks at the centre of the scene in its
             first frame, as in Gymnasium.
           state: From `rollouts.mujoco.integration_state`.
           camera: Replaces the camera of the options.
@@ -229,7 +230,7 @@ class MujocoScene:
         )
 
     def _place(self, name: str) -> tuple[Any, str]:
-        """A field's owner and its name there; "opt.gravity" and "stat.extent" have others."""
+        """The object that has a field, and its name there; "opt.gravity" belongs to `model.opt`."""
         *owners, key = name.split(".")
         return functools.reduce(getattr, owners, self._model), key
 
@@ -274,7 +275,7 @@ class MujocoScene:
 
 @functools.cache
 def _free_all_at_exit() -> None:
-    """Registers the end of all contexts, once per process, after mujoco's own exit handler."""
+    """Makes the process free all contexts at exit; registered after mujoco's own exit handler."""
     opengl.run_at_exit(_free_all)
 
 

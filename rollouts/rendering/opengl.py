@@ -49,7 +49,7 @@ def choose_backend() -> tuple[str, str]:
       "egl", "osmesa", "glfw" or "cgl"; and the reason for the choice.
 
     Raises:
-      EngineError: MUJOCO_GL turns rendering off or names none, or no library is installed.
+      EngineError: MUJOCO_GL turns rendering off or names no back-end, or no library is installed.
     """
     given = os.environ.get(VARIABLE, "")
     wanted = given.strip().lower()
@@ -102,7 +102,7 @@ def new_context(width: int, height: int) -> Any:
 
 @contextmanager
 def explained(backend: str, reason: str) -> Iterator[None]:
-    """Turns any error of OpenGL into an EngineError that tells what to do."""
+    """Turns any error of OpenGL into an EngineError that says what to do."""
     platform = os.environ.get("PYOPENGL_PLATFORM")
     try:
         yield

@@ -29,7 +29,7 @@ _MAX_SIDE = 16384  # pixels; no OpenGL draws into more
 
 @dataclass(frozen=True, slots=True)
 class RenderOptions:
-    """Size, camera and visual options of MuJoCo environments' frames; Tag's have only a size.
+    """Size, camera and visual options of MuJoCo environments' frames; only the size for Tag.
 
     Attributes:
       width, height: Pixels.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws the scenarios of MPE like Farama's mpe2 1.1: discs, and what agents say.
 
-The discs equal those of mpe2 in each pixel. Two things differ: the letters of messages are those of
-pygame's own font; and agents of simple_crypto, which have no places because nothing depends on
-them, stand where the picture is clear.
+The discs equal those of mpe2 in each pixel. Two things differ. Messages are written in pygame's own
+font. Agents of simple_crypto have no positions, because nothing depends on them, so they are drawn
+where they cover nothing.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Disc = tuple[float, Color]
 _SIDE = 700  # pixels
 _UNIT = 350  # pixels of one unit of the world, before the view is scaled
 _BRIGHTEST = 200  # largest value of a colour's part
-_INSET = 0.9  # part of the picture that things fill
-_LINE = 0.05  # height of a line of text, and its distance from the edge, as parts of the picture
+_INSET = 0.9  # part of the frame that discs fill
+_LINE = 0.05  # height of a line of text, and its distance from the edge, as parts of a frame's side
 _LETTERS = 24  # pixels
 
-_SIZE = 0.05  # size of things without a size of their own
+_SIZE = 0.05  # size of agents and landmarks without a size of their own
 _DARK: Color = (0.25, 0.25, 0.25)
 _RED: Color = (0.75, 0.25, 0.25)
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The contents of a picture.
+    """The contents of a frame.
 
     Attributes:
       agents, landmarks: Their discs; later ones cover earlier ones.
@@ -78,7 +78,7 @@ class ParticleRenderer:
         pygame = load_pygame()
         surface = pygame.Surface((_SIDE, _SIDE), depth=32)
         surface.fill("white")
-        # like mpe2, rounds to whole pixels before things are moved towards the middle
+        # like mpe2, rounds to whole pixels before discs are moved towards the middle
         centers = things * (1, -1) / reach * _SIDE // 2 * _INSET + _SIDE // 2
         discs = zip((*scene.agents, *scene.landmarks), centers.tolist(), strict=True)
         for number, ((size, color), center) in enumerate(discs):
@@ -86,7 +86,7 @@ class ParticleRenderer:
             filling = [int(part * _BRIGHTEST) for part in color]
             pygame.draw.circle(surface, filling, center, radius)
             pygame.draw.circle(surface, "black", center, radius, 1)
-            # later things cover the text
+            # later discs cover the text
             if number in scene.speakers:
                 self._write(surface, view, scene, scene.speakers.index(number))
         return pixels(surface)
@@ -101,14 +101,14 @@ class ParticleRenderer:
 
 
 def _everything(scene: Scene, world: Mapping[str, Array]) -> Array:
-    """Positions of all things: (agents + landmarks, 2)."""
+    """Positions of all discs: (agents + landmarks, 2)."""
     agents = world["position"] if scene.positions is None else scene.positions
     return np.concatenate([agents, scene.places])
 
 
 def _reach(places: Array) -> float:
-    """Distance of the farthest thing from the middle."""
-    # a world with all things at the origin has no size
+    """Distance of the farthest disc from the middle."""
+    # if all discs are at the origin, the distance would be 0
     return float(np.abs(places).max()) or 1.0
 
 
@@ -120,7 +120,7 @@ def _word(said: Array, *, spelled: bool) -> str:
     return "[" + ",".join(f"{each:.2f}" for each in said) + "]"
 
 
-# -- scenarios: sizes and colours are mpe2's -------------------------------------------
+# -- scenarios: sizes and colours as in mpe2 -------------------------------------------
 
 
 def _simple(world: Mapping[str, Array], options: Options) -> Scene:
@@ -157,7 +157,7 @@ def _push(world: Mapping[str, Array], options: Options) -> Scene:
 
 def _crypto(world: Mapping[str, Array], options: Options) -> Scene:
     secrets: list[Color] = [(1, 0, 0), (0, 1, 0)]
-    # Bob gets the colour that Alice means, which he must find out
+    # Bob is drawn in the colour that Alice means, which he must find out
     agents: list[Disc] = [(_SIZE, _RED), (_SIZE, secrets[int(world["goal"])]), (_SIZE, _DARK)]
     return Scene(
         agents,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observations that are pictures of MuJoCo: options of frames in the form of the native core."""
+"""Observations that are images of MuJoCo's scene: their options in the native core's form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NATIVE_LIBRARIES = ("egl", "osmesa")
 
 
 def asks_for_pixels(options: Mapping[str, Any]) -> bool:
-    """Tells if an environment with these options observes pictures."""
+    """Tells if an environment with these options observes images."""
     given = options.get("from_pixels", False)
     return bool(np.any(given))
 
@@ -33,7 +33,7 @@ def pixel_frames(frames: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def native_options(id: str, frames: Mapping[str, Any]) -> dict[str, str | int | bool]:
-    """Options of the native core for the pictures of an id.
+    """Options of the native core for the images of an id.
 
     Args:
       id: The id whose camera to use.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws TagContinuous and TagGridWorld: a square world, and above it the step and the agents left.
+"""Draws TagContinuous and TagGridWorld: a square world, with step and remaining runners above.
 
 Taggers are orange, runners blue. In TagContinuous, darts point in the direction of movement, the
 pale disc around a tagger is its reach, a cross is a runner tagged in this step, and a grey dot is a
@@ -36,7 +36,7 @@ _DIAMOND = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
 _CROSS = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]])
 # shapes are drawn with pixels this many times as fine, which smooths their edges
 _FINE = 3
-_COARSE_FROM = 1024  # side in pixels from which shapes are drawn at their size
+_COARSE_FROM = 1024  # pixels of a frame's longer side from which shapes are not drawn finer
 
 
 class TagRenderer:
@@ -117,13 +117,13 @@ def _draw_grid(picture: _Picture, view: WorldView) -> None:
 
 
 def _shrink(surface: Any, times: int) -> Any:
-    """A surface in 1 / times the size, whose pixels are means of squares of pixels."""
+    """A surface at 1 / `times` of the size, whose pixels are means of squares of pixels."""
     width, height = surface.get_size()
     rows = np.frombuffer(surface.get_buffer().raw, np.uint8).reshape(height, 4 * width)
     total = rows[::times].astype(np.uint16)
     for row in range(1, times):
         total += rows[row::times]
-    # the four sums of a pixel are added as one number
+    # the sums of a pixel's four channels are added as one number
     columns = total.view(np.uint64)
     sums = columns[:, ::times].copy()
     for column in range(1, times):
@@ -135,7 +135,7 @@ def _shrink(surface: Any, times: int) -> Any:
 
 
 class _Picture:
-    """A square world in a frame; places and sizes are parts of the world's side, y upwards."""
+    """A square world in a frame; places and sizes are relative to the world's side, y upwards."""
 
     def __init__(self, width: int, height: int) -> None:
         self._pygame = load_pygame()

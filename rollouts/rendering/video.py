@@ -33,7 +33,7 @@ class VideoWriter:
     """
 
     def __init__(self, path: Path, frames_per_s: float) -> None:
-        """Checks that a video can be written there.
+        """Checks that a video can be written at the path.
 
         Args:
           path: Ends in .mp4 or .gif; a file that is there is replaced.
@@ -49,7 +49,7 @@ class VideoWriter:
         self.frames_per_s = min(frames_per_s, _GIF_FRAMES_PER_S) if self._is_gif else frames_per_s
         self.size: tuple[int, int] | None = None
         self._ffmpeg = _load_libraries(self._is_gif)
-        self._file: Any = None  # the context of what is written until it is complete
+        self._file: Any = None  # the context manager of the unfinished file
         self._writer: GifWriter | _Mp4Writer | None = None
 
     def write(self, frame: npt.NDArray[np.uint8]) -> None:
@@ -131,11 +131,11 @@ class VideoWriter:
 
 
 class _Unfinished(Exception):
-    """Ends the replacing of a file whose video is not complete."""
+    """Raised to leave the old file in place if the video is not complete."""
 
 
 class _Mp4Writer:
-    """An .mp4 by a process of ffmpeg, which takes frames as they come."""
+    """An .mp4 that an ffmpeg process writes from frames as they come."""
 
     def __init__(self, ffmpeg: Any, path: Path, size: tuple[int, int], frames_per_s: float) -> None:
         """Starts ffmpeg; the path need not end in .mp4."""
@@ -146,7 +146,7 @@ class _Mp4Writer:
             fps=frames_per_s,
             codec="libx264",
             quality=8,
-            macro_block_size=2,  # by default it would scale frames to multiples of 16
+            macro_block_size=2,  # by default imageio would scale frames to multiples of 16
             ffmpeg_log_level="fatal",
             output_params=["-f", "mp4"],
         )
@@ -160,7 +160,7 @@ class _Mp4Writer:
         """
         try:
             self._frames.send(np.ascontiguousarray(frame))
-        except OSError as error:  # its message has ffmpeg's whole command line
+        except OSError as error:  # the error's message has ffmpeg's whole command line
             raise OSError("ffmpeg cannot write it") from error
 
     def close(self) -> None:

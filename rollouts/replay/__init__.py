@@ -5,9 +5,9 @@
     buffer.add_batch(collector.collect())
     batch = buffer.sample(256)
 
-`ReplayService` is the same for a learner, but spread over shards. No module here imports Ray at its
-start: `rollouts.workers` hosts the shards. torch is loaded with the first tensor, `ReplayDataset`
-or prefetcher.
+For a learner, `ReplayService` works in the same way, but is spread over shards. No module here
+loads Ray when it is imported: `rollouts.workers` hosts the shards. torch is loaded with the first
+tensor, `ReplayDataset` or prefetcher.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The check that another thread of this process could end a wait without a timeout."""
+"""Checks whether another thread of this process could end a wait that has no timeout."""
 
 from __future__ import annotations
 

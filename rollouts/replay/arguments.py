@@ -16,8 +16,8 @@ from rollouts.errors import DTypeError, SpecError
 
 Array = NDArray[Any]
 
-_LONGEST_S = 1e9  # the longest timeout of a lock
-_MOST_ITEMS = 2**31 - 1  # in a table, and in a batch
+_LONGEST_S = 1e9  # seconds; longer timeouts are reduced to this, which locks accept
+_MOST_ITEMS = 2**31 - 1  # most items in a table, and in a batch
 
 
 def as_batch_size(batch_size: object) -> int:
@@ -68,7 +68,7 @@ def as_whole(name: str, values: ArrayLike) -> NDArray[np.int64]:
     if array.size == 0 and array.ndim == 1:
         return np.zeros(0, np.int64)
     if array.dtype.kind not in "iu":
-        # a number that is too large for NumPy's integers is an object
+        # a number that is too large for NumPy's integers becomes an object
         beyond = array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
         if beyond:
             raise SpecError(f"{name} has a number beyond 64 bits, expected those of a batch")

@@ -47,7 +47,7 @@ Array = NDArray[Any]
 
 
 class ReplayBuffer(SampledReplay):
-    """Steps of many environments, stored once, and tables of items made of them.
+    """Steps of many environments, stored once, and tables of items made from them.
 
     Each observation is stored once: the next observation of a transition is the observation of the
     next row, overlapping sequences and several tables share their steps, and each frame of stacked
@@ -56,11 +56,11 @@ class ReplayBuffer(SampledReplay):
 
     No item crosses the end of an episode. Where an episode ended, an item's last observation is the
     true final one. Each environment is identified by its env_id, and its steps must come in order.
-    A step whose observation is not the one after the step before cuts the open episode, as
-    `end_episodes` does. The step before still counts, with the observation that came after it.
+    A step whose observation is not the one that followed the previous step cuts the open episode,
+    as `end_episodes` does. The previous step still counts, with the observation that followed it.
     Items of several steps that become shorter or are left out are reported once, as a
-    `ReplayWarning`. Where warnings are errors, the call that raises it has done all of its work:
-    its steps are in the buffer and must not be added again.
+    `ReplayWarning`. If warnings are errors, the call that raises one has still done all of its
+    work: its steps are in the buffer and must not be added again.
 
     Thread-safe: any number of threads may sample; threads that add take turns.
 
@@ -106,7 +106,7 @@ class ReplayBuffer(SampledReplay):
           max_batch_length: Steps T of the longest rollout that `add_batch` will be given.
           num_threads: Threads that gather a sample, the caller's among them.
           max_bytes: Most memory of the rows; 0: no bound. Beyond it adding raises MemoryError.
-          path: File that the rows are mapped to, if they exceed the memory; "": memory.
+          path: File to which rows are mapped, so that they may exceed the memory; "": memory.
 
         Raises:
           SpecError: A space, example or table that is not supported, or a limiter that would
@@ -149,7 +149,7 @@ class ReplayBuffer(SampledReplay):
         tables: TableConfig | Sequence[TableConfig] | None = None,
         **options: Any,
     ) -> ReplayBuffer:
-        """Makes a buffer of a Minari data set, of `rollouts.Recorder` or of other software.
+        """Makes a buffer from a Minari data set, of `rollouts.Recorder` or of other software.
 
         Args:
           name: An id, such as "D4RL/pen/human-v2", a folder with its metadata.json, or FILE.hdf5.
@@ -157,7 +157,7 @@ class ReplayBuffer(SampledReplay):
           options: Further keywords of the buffer, such as seed or extras.
 
         Raises:
-          SpecError: There is no such set, it is damaged, or its data are no single arrays.
+          SpecError: There is no such set, it is damaged, or its data are not single arrays.
         """
         from rollouts.datasets.set_reading import open_set
         from rollouts.replay.recorded import buffer_of
@@ -178,12 +178,12 @@ class ReplayBuffer(SampledReplay):
         action_space: gymnasium.Space[Any] | None = None,
         **options: Any,
     ) -> ReplayBuffer:
-        """Makes a buffer of a folder of Parquet files or of one file; as `from_minari`.
+        """Makes a buffer from a folder of Parquet files or from one file; as `from_minari`.
 
         Args:
           path: The folder or the file.
-          columns, observation_space, action_space: Facts that a set of other software lacks: see
-            `rollouts.datasets.parquet_reading.open_parquet`.
+          columns, observation_space, action_space: Facts that a data set of other software lacks:
+            see `rollouts.datasets.parquet_reading.open_parquet`.
         """
         from rollouts.datasets.set_reading import open_set
         from rollouts.replay.recorded import buffer_of
@@ -211,8 +211,8 @@ class ReplayBuffer(SampledReplay):
         Args:
           batch: (T, B); with `final_obs` if an episode ended in it. Or a `Fragment` of a worker: a
             fragment that was added before is refused, and a gap before it cuts the open episodes.
-            Of several groups of agents (`Collector`), one group's batch; steps that are not active
-            are left out.
+            With several groups of agents (`Collector`), one group's batch; steps that are not
+            active are left out.
           priority: One number: for all items that this call completes. (T, B): for the item that
             begins at each step, even if a later call completes it, as Ape-X's workers give them.
             None: the highest priority so far in each table.
@@ -256,8 +256,8 @@ class ReplayBuffer(SampledReplay):
         Args:
           acted: `Acted(obs, action)`, and optionally more values of the policy.
           step: The result of `recv_batch`, or of Gymnasium's `step`, whose info["env_id"] then
-            tells to which environments the rows belong; without it they are 0 to B - 1. In
-            same-step mode info["final_obs"] has the true final observations.
+            names the environments of the rows; without it they are 0 to B - 1. In same-step mode
+            info["final_obs"] has the true final observations.
           timeout_s: As for `add_batch`, whose result and errors are the same.
         """
         if type(acted) is not Acted:
@@ -349,7 +349,7 @@ class ReplayBuffer(SampledReplay):
         table: str | None = None,
         device: str | torch.device | None = None,
     ) -> ReplayBatch:
-        """Returns the items `keys` (B,), which is no sample; raises SpecError if one is gone.
+        """Returns the items `keys` (B,), not counted as a sample; raises SpecError if one is gone.
 
         `probability` is 0 and `weight` 1, because nothing was drawn.
         """
@@ -400,7 +400,7 @@ class ReplayBuffer(SampledReplay):
         self._writer.policy_version = whole_number("policy_version", version, -(2**63), 2**63 - 1)
 
     def stats(self) -> dict[str, Any]:
-        """Returns counts since construction; those of "tables" include what a load brought.
+        """Returns counts since construction; those of "tables" include the counts of a loaded file.
 
         "tables"          by name: size, max_size, occupancy (size / max_size), inserts, samples,
                           deletes, samples_per_insert, insert_wait_s, sample_wait_s, pending (items

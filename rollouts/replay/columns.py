@@ -23,7 +23,7 @@ STATE = "policy_state."
 
 
 def stack_num(spec: EnvSpec) -> int:
-    """Frames that an environment stacks along axis 0 of its observations; 1: it does not."""
+    """Frames that an environment stacks along axis 0 of its observations; 1: it does not stack."""
     return int(spec.options.get("stack_num", 1))
 
 
@@ -39,7 +39,8 @@ class Columns:
         policy_state: Sequence[Array],
         extras: Mapping[str, Any],
     ) -> None:
-        """Raises SpecError for spaces without one shape and dtype, or without the stack."""
+        """Raises SpecError for spaces without a single shape and dtype, or without the stacked
+        frames."""
         obs_shape, self.obs_dtype = _shape_dtype("single_observation_space", observation_space)
         action_shape, action_dtype = _shape_dtype("single_action_space", action_space)
         self.obs_shape = obs_shape
@@ -78,7 +79,8 @@ class Columns:
         ]
 
     def describe(self) -> list[Any]:
-        """Returns what must be equal in two buffers that read each other's states, for JSON."""
+        """Returns, for JSON, what must be equal in two buffers for one to read the other's
+        state."""
         return [[n, d.str, list(shape), stack] for n, d, shape, stack, _ in self.native]
 
     def of_batch(self, batch: RolloutBatch) -> tuple[Any, ...]:
@@ -93,7 +95,8 @@ class Columns:
         """Returns `values` of one step, then its extras and policy states, in the columns' order.
 
         Raises:
-          SpecError: An extra or a state is missing. DTypeError: They are of another kind.
+          SpecError: An extra or a state is missing. DTypeError: `extras` is no mapping or
+            `policy_state` no sequence.
         """
         if (
             not (self.extras or self.num_states)

@@ -70,7 +70,7 @@ class SampleToInsertRatio:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and largest inserts * samples_per_insert - samples."""
+        """The least and largest value that inserts * samples_per_insert - samples may have."""
         if isinstance(self.error_buffer, Sequence):
             low, high = self.error_buffer
             return float(low), float(high)
@@ -134,8 +134,9 @@ def Transitions(discount: float = 0.99) -> NStep:
 class Sequences:
     """Runs of `length` steps that begin every `period` steps of an episode.
 
-    What is written when an episode ends between two beginnings, in the example of length 3, period
-    2 and six steps, after the sequences 1 2 3 and 3 4 5:
+    What is written where an episode ends before its next sequence is complete. In this example,
+    length is 3, period is 2, and the episode's six steps have already given the sequences 1 2 3 and
+    3 4 5:
 
       "write"     4 5 6   the last `length` steps; a shorter episode is left out
       "truncate"  5 6     the remaining steps; a batch is as long as its longest sequence
@@ -162,7 +163,7 @@ class Sequences:
 
     @property
     def step(self) -> int:
-        """The period, also where it is not given."""
+        """The period; `length` where none was given."""
         return self.length if self.period is None else self.period
 
 
@@ -186,9 +187,9 @@ class Hindsight:
     As in Andrychowicz et al. 2017. With the probability `share`, a sample gets the goal that a step
     of its episode achieved: with the strategy "future" the same step or a later one, each with
     equal probability, with "final" the last one, with "episode" any step. The sample's rewards are
-    computed for this goal; its ends are not changed. Items are made once their episode has ended.
-    An episode's rows stay as long as one of its items, and no goal is stored. An item has the same
-    goal in `gather` as in the last sample.
+    computed for this goal; `terminated` and `truncated` stay as they were. Items are made once
+    their episode has ended. An episode's rows stay as long as one of its items, and no goal is
+    stored. `gather` returns an item with the goal that it had in its last sample.
 
     Attributes:
       goal: The columns of goals in an observation (D,).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`DeviceReplay`: transitions of a GPU's pool, which stay on the GPU from rollout to sample."""
+"""`DeviceReplay`: transitions of a pool on a GPU, which stay there from rollout to sample."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DeviceReplay:
         """Makes an empty replay; memory is allocated with the first rollout.
 
         Args:
-          capacity: Steps of all environments together; each environment has an equal, whole number.
+          capacity: Steps of all environments together, divided equally among them and rounded down.
           items: The items to sample; None: `NStep(1)`.
           device: The device of the rollouts.
           seed: Seed of the sampling: the same seed and calls give the same samples.
@@ -126,7 +126,7 @@ class DeviceReplay:
         """Copies a rollout, which continues the last one of the same environments.
 
         Args:
-          rollout: Tensors with final_obs: of a `Collector(..., keep_final_obs=True)`. With groups
+          rollout: Tensors with final_obs, from a `Collector(..., keep_final_obs=True)`. With groups
             of agents, the rollout of one group.
 
         Raises:
@@ -223,8 +223,8 @@ class DeviceReplay:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything as tensors and numbers. The tensors are the replay's own: save or copy them
-        before the next `add`."""
+        """The whole state, as tensors and numbers. The tensors are the replay's own: save or copy
+        them before the next `add`."""
         return {
             "items": [self.items.n, self.items.discount],
             "next": self._next,
@@ -301,11 +301,12 @@ class DeviceReplay:
 
     @property
     def _num_drawable(self) -> int:
-        """Steps that have n - 1 later ones."""
+        """The number of steps that n - 1 later ones follow."""
         return max(0, self._size - self.items.n + 1) * len(self._env_id)
 
     def _index(self, ages: Tensor) -> Tensor:
-        """Places of steps that are numbered from the oldest on, environment by environment."""
+        """Flat indices into the ring, of steps that are counted row by row from the oldest row
+        on."""
         length, width = self._rows["reward"].shape
         return (ages + (self._next - self._size) % length * width) % (length * width)
 

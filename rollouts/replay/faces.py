@@ -63,7 +63,8 @@ class SampledReplay(ABC):
         """Samples for the threads `takers`, which wait for it without a timeout.
 
         Raises:
-          ProtocolError: They would wait for ever, as in their own call of `sample`.
+          ProtocolError: The takers would wait for ever; their own call of `sample` would raise
+            this, too.
         """
         ...
 

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 
 _MAGIC = b"rollouts replay 3\n"
 _ALIGNMENT = 64
-_NATIVE = "native"  # the array that comes in pieces
+_NATIVE = "native"  # name of the array that comes as `Pieces`
 
 
 class Pieces(Protocol):
@@ -66,7 +66,7 @@ def _layout(
         table[name] = {"dtype": array.dtype.str, "shape": list(array.shape), **place}
         offset += _padded(array.nbytes)
     if native is not None:
-        # its bytes do not exist yet; the store checks them itself
+        # no checksum here: the bytes do not exist yet, and the store checks them itself
         table[_NATIVE] = {"dtype": "|u1", "shape": [native.nbytes], "offset": offset, "crc32": None}
         offset += _padded(native.nbytes)
 

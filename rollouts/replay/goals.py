@@ -156,7 +156,7 @@ class GoalColumns:
         """Returns the ranges by name, for observations of `width` columns.
 
         Raises:
-          SpecError: They exceed the columns, or the rest is not in one place.
+          SpecError: The ranges exceed the columns, or the remaining columns are not side by side.
         """
         ranges = {name: getattr(self, name) for name in _NAMES}
         if ranges["observation"] is None:

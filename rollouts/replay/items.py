@@ -42,7 +42,7 @@ def reach_rows(kind: ItemKind) -> int:
 def most_items(kind: ItemKind, num_steps: int, num_rows: int) -> int:
     """Returns how many items `num_steps` further steps of each environment may complete.
 
-    An upper bound, for any open items of earlier steps and wherever episodes end or are cut.
+    It is an upper bound, for any open items of earlier steps and wherever episodes end or are cut.
 
     Args:
       kind: What an item is.
@@ -62,7 +62,8 @@ def most_items(kind: ItemKind, num_steps: int, num_rows: int) -> int:
             length, period, at_end = kind.length, kind.step, kind.end_of_episode
         case Episodes():
             length, period, at_end = kind.max_length, kind.max_length, "truncate"
-    # no two begin at the same step: the open ones, one at the end, and the new ones
+    # no two items begin at the same step; counted are the open ones, one at the end, and the new
+    # ones
     most = (length - 1) // period + 2 + num_steps
     if at_end == "write":
         # all have the full length, which limits both the regular ones and those at ends of episodes

@@ -23,7 +23,8 @@ class Mixture(SampledReplay):
     """Samples batches that mix recorded and fresh data.
 
     Every batch has the same number of rows from each replay, in the order of the replays: the
-    shares of B rows, rounded so that they sum to B. Weights are those within each replay.
+    shares of B rows, rounded so that they sum to B. Importance weights are computed within each
+    replay.
 
     Example:
       offline = ReplayBuffer.from_minari("D4RL/pen/human-v2")

@@ -25,13 +25,13 @@ Array = NDArray[Any]
 class ReplayPrefetcher(DeviceQueue):
     """Yields samples as tensors on one device, drawn by a thread of its own.
 
-    At most `depth` batches are drawn but not yet taken. They are drawn with the priorities of that
-    moment. For a GPU a batch is put into pinned memory and copied in one transfer, on a stream of
-    its own, while the learner works on the batch before.
+    At most `depth` batches are drawn but not yet taken. They are drawn with the priorities at the
+    time of the draw. For a GPU a batch is put into pinned memory and copied in one transfer, on a
+    stream of its own, while the learner works on the batch before.
 
     `get` and iteration end as those of `rollouts.device_queue.DeviceQueue`. Without a timeout they
-    also raise the ProtocolError of `sample` where no thread is left that could add; the prefetcher
-    goes on then.
+    also raise the ProtocolError of `sample` where no thread is left that could add steps; the
+    prefetcher goes on after this error.
 
     Example:
       with buffer.prefetch(256, device="cuda") as batches:

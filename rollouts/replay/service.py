@@ -72,7 +72,7 @@ class ReplayService(SampledReplay):
     priorities, or to their sizes if the sampler is not "prioritized". "fifo", "lifo", the heaps,
     `age` and max_size (divided among the shards) apply to each shard by itself.
 
-    Thread-safe. With a coordinator without workers (num_workers=0) there is no such thread:
+    Thread-safe. With a coordinator without workers (num_workers=0) no thread takes fragments:
     `sample` collects what it needs, at least one fragment per call where the limiter sets no ratio.
 
     Example:
@@ -296,7 +296,7 @@ class ReplayService(SampledReplay):
     def stats(self) -> dict[str, Any]:
         """Returns `ReplayBuffer.stats` for all shards, and more; all counts are of one moment.
 
-        Counts include what a load brought, those of "steps" too.
+        All counts, also those of "steps", include what a load brought.
 
         "tables"          as in ReplayBuffer. insert_wait_s: fragments waited for the limiter.
                           pending is always 0, because what waits is still in the coordinator
@@ -307,9 +307,9 @@ class ReplayService(SampledReplay):
         "items_lost"      items that died with a shard and did not come back from its checkpoint,
                           in all tables; older ones that come back in their place do not count
         "episodes_cut", "memory", "policy_version"  as ReplayBuffer
-        "clients"         items by table: "admitted" of clients' batches, part of "samples", and
-                          "delivered" of these, as clients say with their next call. The rest is on
-                          its way or died with a client
+        "clients"         items by table: "admitted" for clients' batches (part of "samples"), and
+                          "delivered" of them, as clients report with their next call. The rest is
+                          on its way or died with a client
         "stale_priorities"  updates of items whose shard died
         "shard_restarts"  after a death
         "shards"          by shard: shard_id, incarnation, restarts, pid, size (items of all
@@ -330,7 +330,7 @@ class ReplayService(SampledReplay):
 def _launcher(
     config: ShardConfig, num_shards: int, options: ShardOptions, ray_address: str | None
 ) -> tuple[Callable[[int], ShardHandle], Callable[[], None]]:
-    """Returns what starts a shard, and what to call when all have ended."""
+    """Returns a function that starts a shard, and one to call when all shards have ended."""
     if num_shards == 0:
         return lambda shard_id: LocalShard(replace(config, shard_id=shard_id)), lambda: None
     # only here is Ray needed
@@ -351,7 +351,7 @@ def _launcher(
 def _check_coordinator(coordinator: RolloutCoordinator) -> None:
     """Raises SpecError where a coordinator's fragments are not what a shard takes."""
     collect = coordinator.collect
-    # a collector of the user's own keeps them by itself
+    # a user's own collector decides itself whether to keep final observations
     keeps = collect.keep_final_obs or collect.make_collector is not None
     asked = [] if keeps else ["keep_final_obs=False"]
     check("ReplayService", ["coordinator", *asked], coordinator.cell)
@@ -361,7 +361,7 @@ def _check(config: ShardConfig, num_workers: int) -> None:
     """Raises SpecError for what would fail in a shard, or wait for ever."""
     spaces = config.single_observation_space, config.single_action_space
     ReplayBuffer(*spaces, config.tables).close()
-    # the directory is one of the shards' machines
+    # the directory is on the shards' machines, which may be others
     replace(config, storage_dir="").make_buffer().close()
     num_filled = min(config.num_shards, max(1, num_workers))
     for table in config.tables:

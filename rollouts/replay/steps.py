@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Acted: the argument of `ReplayBuffer.add_step` next to a step; and the reading of that step."""
+"""Acted: what `ReplayBuffer.add_step` takes together with a step; and the reading of that step."""
 
 from __future__ import annotations
 

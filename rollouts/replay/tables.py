@@ -33,14 +33,14 @@ def by_name(tables: TableConfig | Sequence[TableConfig] | None) -> Mapping[str, 
 
 
 def history_rows(tables: Mapping[str, TableConfig], max_batch_length: int) -> int:
-    """Returns how many rows before the newest row of a stream new items may begin.
+    """Returns how many rows before a stream's newest row a new item may begin.
 
     Raises:
       SpecError: max_batch_length < 1.
     """
     steps = whole_number("max_batch_length", max_batch_length, 1, 2**31 - 1)
-    # at worst, each row of a batch is followed by a final one; a cut has rows before and after it;
-    # and there are the rows of waiting items
+    # at worst, a final row follows each row of a batch, a cut has rows before and after it, and the
+    # rows of waiting items come on top
     reach = max(reach_rows(table.items) for table in tables.values())
     return 2 * steps + reach + 4
 

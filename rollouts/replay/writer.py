@@ -30,7 +30,7 @@ Array = NDArray[Any]
 # how long a wait may hold the buffer's lock at a time
 _SLICE_S = 0.05
 
-# priorities of a call's items: the highest seen, one for all, or (T, B) by their first step
+# priorities of a call's items: one for all, or (T, B) by their first step; None: the highest seen
 Priority = float | Array | None
 
 _NATIVE_MODES = {
@@ -138,7 +138,8 @@ class Writer:
             self._check_mode(outcome)
         deadline = None if timeout_s is None else _deadline(timeout_s)
         native = self._native
-        # `_long_turn` without its generator, which takes as long as a step of few environments
+        # this is `_long_turn` without a generator, which would take as long as a step of few
+        # environments
         if not self._lock.acquire(blocking=False):
             self._acquire(deadline)
         try:
@@ -224,7 +225,7 @@ class Writer:
         return {"columns": self._columns.describe(), "tables": tables}
 
     def _check_mode(self, outcome: Outcome) -> None:
-        """Raises SpecError where the step cannot come from environments in this mode."""
+        """Raises SpecError where the step cannot come from environments in the buffer's mode."""
         if self._mode == _NO_MODE:
             raise SpecError(
                 "the buffer was made without autoreset_mode, which add_step needs: give "
@@ -289,7 +290,7 @@ class Writer:
         )
 
     def _news_of_cuts(self) -> str | None:
-        """Returns a warning about items that were cut; None: there are none, or it was given."""
+        """Returns a warning about items that were cut; None: none were, or it was given before."""
         if self._told_of_cuts or not self._native.has_cut_away:
             return None
         self._told_of_cuts = True

@@ -27,7 +27,7 @@ class SeenColumns:
     Attributes:
       digest          (B,) uint64    of observations, rewards, ends, and whether an agent took part
       largest_reward  (B,) float32   by magnitude; infinite or nan where a reward is
-      is_obs_finite   (B,) bool      whether all observations are, the last one among them
+      is_obs_finite   (B,) bool      whether all observations are finite, also the last
     """
 
     digest: npt.NDArray[np.uint64]
@@ -88,7 +88,7 @@ class Summary(NamedTuple):
 
     Attributes:
       largest_reward: By magnitude; infinite or nan where a reward is.
-      is_obs_finite: Whether all observations are, the last ones among them.
+      is_obs_finite: Whether all observations are finite, including the last ones.
     """
 
     largest_reward: float

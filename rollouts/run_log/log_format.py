@@ -28,7 +28,7 @@ Array = npt.NDArray[Any]
 MAGIC = b"rlg1"
 _HEAD = struct.Struct("<4sIQQ")
 _KINDS = "biuf"  # dtype kinds that are read
-_MAX_FACTS = 1 << 24  # bytes; a file with more is no log
+_MAX_FACTS = 1 << 24  # bytes of a record's facts; a file with more is no log
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +58,7 @@ def to_bytes(kind: str, facts: Mapping[str, Any], arrays: Mapping[str, Array]) -
     return _HEAD.pack(MAGIC, len(text), len(body), _sum(text, body)) + text + body
 
 
-@lru_cache(64)  # the arrays of a fragment are described as those of the one before
+@lru_cache(64)  # cached: successive fragments have arrays of the same description
 def _described(
     name: str, shape: tuple[int, ...], dtype: np.dtype[Any], num_bytes: int, how: str, *bits: int
 ) -> str:
@@ -127,7 +127,8 @@ def _sum(text: bytes, body: bytes) -> int:
 
 
 def _coded(array: Array, *, deflates: bool) -> tuple[bytes, str, *tuple[int, ...]]:
-    """Returns an array's bytes, their form, and its smallest number and bits if it is narrow."""
+    """Returns an array's bytes and their form; for "narrow" also its smallest number and its
+    bits."""
     if deflates:
         return zlib.compress(np.ascontiguousarray(array).tobytes(), 1), "deflated"
     if array.dtype.kind in "iu" and array.size:

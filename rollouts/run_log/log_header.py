@@ -21,12 +21,12 @@ class LogHeader:
 
     Attributes:
       format: Version of the files.
-      library, digest: Release of this package, and a digest of its texts.
+      library, digest: Release of this package, and a digest of its source texts.
       worker_id, incarnation: Worker that wrote the log, and its incarnation: see `FragmentInfo`.
       ids: Ids of the environments, one for all or one for each; empty: Python functions made them.
       env_options: Options of the environments, as they were given.
       max_episode_steps: Time limit in place of the ids' own.
-      time_limit: Time limit of the first id; None: it has none, or is not known.
+      time_limit: Time limit of the first id; None: there is none, or it is not known.
       why_not_made: Why the environments cannot be made from the header alone; "": they can.
       num_envs, env_id_offset, rollout_length, keep_final_obs: See `Collector`.
       groups: group -> agents in it; empty: one agent.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a step in the log of a run, and the records that it takes to make it again."""
+"""Finds a step in the log of a run, and the records from which the step can be made again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rollouts.run_log.log_header import LogHeader
 from rollouts.run_log.log_writer import parts_in
 from rollouts.support.plain_values import plain_path
 
-FOLDER = "log"  # its name in a run's directory
+FOLDER = "log"  # name of the log's folder in a run's directory
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A record that is left in its file."""
+    """The place of a record, which stays in its file until it is needed."""
 
     path: Path
     start: int

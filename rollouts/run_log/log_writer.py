@@ -23,16 +23,17 @@ from rollouts.support.no_room import start_thread
 from rollouts.support.whole_file import naming_the_file
 
 _PART = re.compile(r"worker-(\d+)\.incarnation-(\d+)\.part-(\d+)\.rlog")
-_NUM_PARTS = 8  # a full log has so many parts, and the oldest is dropped as a whole
+_NUM_PARTS = 8  # a full log has this many parts; the oldest is dropped as a whole
 _MAX_WAITING_BYTES = 64 << 20
-# a part is at least so large, as each begins with the facts and a state, which take room themselves
+# a part has at least this size, because its header and first state take room themselves
 _MIN_PART_BYTES = 1 << 13
-# several records are written at once, as to wake the thread costs more than to write a record
+# several records are written at once, because waking the thread costs more than writing a record
 _AT_ONCE_BYTES, _AT_ONCE_S = 1 << 18, 0.1
 
 Facts = Mapping[str, Any]
 Arrays = Mapping[str, npt.NDArray[Any]]
-_Record = bytes | Callable[[], bytes]  # or what makes it, as it takes longer
+# the bytes, or a function that the thread calls to make them, where making them takes long
+_Record = bytes | Callable[[], bytes]
 
 
 def part_name(worker_id: int, incarnation: int, number: int) -> str:
@@ -52,8 +53,9 @@ def parts_in(folder: Path) -> dict[tuple[int, int, int], Path]:
 class LogWriter:
     """Writes the records that `put` is given, in their order, on a thread of its own.
 
-    `put` codes a fragment, as to hand its arrays to the thread takes longer; the thread codes a
-    state. `put` waits while 64 MiB are not written yet. `_changed` guards the queue and the error.
+    `put` itself encodes a fragment, because handing its arrays to the thread takes longer; the
+    thread encodes a state. `put` waits while 64 MiB are not written yet. `_changed` guards the
+    queue and the error.
 
     Attributes:
       error: Why nothing is written any more; None while it is.
@@ -82,8 +84,8 @@ class LogWriter:
         self._changed = threading.Condition()
         self._waiting: deque[tuple[str, _Record, int]] = deque()
         self._waiting_bytes, self._is_busy, self._is_closed = 0, False, False
-        self._is_flushed = False  # somebody waits for all that was put
-        self._joined: list[bytes] = []  # counted in _bytes_of_part, and not written yet
+        self._is_flushed = False  # `flush` waits for all that was put
+        self._joined: list[bytes] = []  # counted in _bytes_of_part, but not written yet
         self._open()
         self._thread = threading.Thread(target=self._run, name="rollouts-log", daemon=True)
         start_thread(self._thread)

@@ -20,8 +20,8 @@ class RunLog:
 
     Attributes:
       path: Folder of the log, made if it is missing; workers on other machines write it there.
-      state_every: Fragments between two saved states of the pool: to make a step again takes that
-        many fragments at most, and saving takes time.
+      state_every: Fragments between two saved states of the pool: making a step again takes at most
+        that many fragments, but each saving takes time.
       max_bytes: Most bytes of one worker's log, all of its incarnations together. The oldest
         fragments make room; if the environments save no states, recording ends instead.
       on_error: "warn": where the log cannot be written, as on a full disk, a warning says so and

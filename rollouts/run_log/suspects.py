@@ -18,7 +18,7 @@ from rollouts.run_log.fragment_sums import Summary
 Array = npt.NDArray[Any]
 
 FAR = 10.0  # a reward this many times as large as the largest before is an outlier
-MOST_WARNINGS = 10  # in the life of one collector
+MOST_WARNINGS = 10  # warnings of one collector, over its whole life
 _USUAL_STEPS = 10_000  # rewards of a group before any of them is called an outlier
 
 

@@ -23,8 +23,9 @@ from rollouts.support.user_warnings import warn_user
 
 Array = npt.NDArray[Any]
 
-_FLUSH_S = 10.0  # s that an error waits, at most, until its fragment is in the log
-# the places in messages about a failed environment, and about a policy's number that is not finite
+_FLUSH_S = 10.0  # s; an error is delayed at most so long until its fragment is in the log
+# these find the place in messages about a failed environment, and about a policy's output that is
+# not finite
 _OF_ENV = re.compile(r"\benv_id (\d+)")
 _OF_POLICY = re.compile(r"\benvironment (\d+) of step (\d+)")
 
@@ -134,13 +135,13 @@ class Tape:
         self._must_save, self._is_open = True, False
 
     def failed(self, error: Exception, groups: Sequence[Rows], counts: Array) -> None:
-        """Records a fragment that an error ended; adds the command that shows it to the error.
+        """Records a fragment that an error ended; adds to the error the command that replays it.
 
         Args:
           error: The error. Its message is extended; a note is added where the message is not its
             first argument.
           groups: The rows that were being written.
-          counts: (N,) steps whose actions were chosen, with the one that failed.
+          counts: (N,) steps whose actions were chosen, including the one that failed.
         """
         if not self._is_open or self._is_given_up or not all(one.arena.choice for one in groups):
             return
@@ -150,7 +151,7 @@ class Tape:
         for rows in groups:
             action = rows.arena.choice["action"][: self._length].copy()
             of_agents = np.repeat(counts, self._agents.get(rows.name, 1))
-            # actions from there on were not written in this fragment
+            # later actions were not written in this fragment
             action[np.arange(self._length)[:, None] >= of_agents] = 0
             arrays[f"action.{rows.name}"] = action
         self._put(facts, arrays)
@@ -190,7 +191,8 @@ class Tape:
             facts["sizes"] = [len(one) for one in states]
             arrays["states"] = np.frombuffer(b"".join(states), np.uint8)
         if self._kinds:
-            # observations that were scaled by statistics of that time cannot be made again
+            # observations are saved, because the statistics that scaled them have changed by the
+            # replay
             arrays |= {f"obs.{rows.name}": rows.arena.obs[0].copy() for rows in groups}
         self._writer.put("state", facts, arrays)
 
@@ -230,7 +232,7 @@ class Tape:
                   RuntimeWarning)  # fmt: skip
 
     def _named(self, name: str, column: int) -> tuple[int, str]:
-        """Returns the env_id of a group's column, and words for it."""
+        """Returns the env_id of a group's column, and words that name it in messages."""
         agents = self._agents.get(name, 1)
         env = self._env.env_id_offset + column // agents
         agent = f", agent {column % agents} of group {name!r}," if name else ""

@@ -11,7 +11,7 @@ Action = Callable[..., None]
 
 
 class EventLoop:
-    """Events in the order of their times; events of one time run in the order of their requests.
+    """Events in the order of their times; simultaneous ones run in the order of the calls of `at`.
 
     Attributes:
       now: Seconds since the start.

@@ -160,7 +160,7 @@ class DriverModel:
       idle_load: Share of a core that the process uses while nothing happens, for Ray's threads and
         the coordinator's clock; 0.0 if the costs above include it.
       deaths_per_hour: How often the process of each of several coordinators dies in an hour. Its
-        workers, and what it has not answered, are lost with it.
+        workers, and the requests that it has not answered, are lost with it.
       restart_s: Seconds until a new coordinator starts workers in place of a dead one's.
     """
 
@@ -198,7 +198,8 @@ class LearnerModel:
       prefetch: Whether the next batch is fetched while this one is learned from.
       weight_bytes: Bytes of a version.
       weights_from: "learner": each node gets them from the learner. "tree": each node passes them
-        on to two others. Ray's object store, where a node may get them from any copy, lies between.
+        on to two others. The time of Ray's object store, where a node may get them from any copy,
+        lies between the two.
     """
 
     num_learners: int = 1

@@ -48,7 +48,8 @@ def driver_of(path: Path) -> DriverModel:
         alone = models.get("one fragment a call", shared)
         if per_call < 1.5:
             return alone
-        # a fragment costs 1 / per_call of a call, and the rest of a further fragment
+        # 1 / per_call of the fragments are a call's first and cost `alone.take_us`; the rest are
+        # further ones, and `shared.take_us` is the mean of both
         further_us = (shared.take_us - alone.take_us / per_call) / (1 - 1 / per_call)
         return replace(alone, further_us=max(0.0, further_us))
     except (LookupError, TypeError, AttributeError, statistics.StatisticsError) as error:

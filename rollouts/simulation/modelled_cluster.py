@@ -49,10 +49,9 @@ class ModelledNode:
     """A machine.
 
     Attributes:
-      out, into: Its link.
+      out, into: The two directions of its link.
       workers: Workers on this machine.
       copies: Version of the weights -> time at which the node has it.
-      Returns the time at which bytes that are sent now arrive; a node sends to itself at once.
     """
 
     def __init__(self, bytes_per_s: float) -> None:
@@ -63,7 +62,7 @@ class ModelledNode:
 
 
 def transfer(now: float, source: ModelledNode, target: ModelledNode, num_bytes: int) -> float:
-    """Returns when bytes that are sent now are there; a node needs no link to itself."""
+    """Returns when bytes that are sent now arrive; a node needs no link to itself."""
     if source is target:
         return now
     return max(source.out.passed(now, num_bytes), target.into.passed(now, num_bytes))
@@ -73,8 +72,9 @@ class ModelledCluster:
     """Nodes of workers and of learners.
 
     Attributes:
-      brings: Whether arrays come to the learner as soon as they are made: there is only one, in the
-        driver's process. Several fetch what they are given.
+      brings: Whether arrays are sent to the learner as soon as they are made. So it is with one
+        learner, in the driver's process; several learners fetch the arrays of fragments that they
+        are given.
       learner_nodes: A node for each learner; these do not die.
       nodes: Nodes of workers.
       num_running: Running workers.

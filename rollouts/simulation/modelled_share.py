@@ -43,7 +43,7 @@ class ModelledShare:
     Attributes:
       config: Its number, as worker_id, and its life, as incarnation.
       process: Its process, whose fleet has its workers.
-      node: The machine that it runs on, on which no worker is.
+      node: The machine that it runs on, which has no workers.
       is_over: Whether it has ended.
     """
 

@@ -29,7 +29,7 @@ _DRAWN_AT_ONCE = 65_536
 
 
 class FragmentTimes:
-    """Seconds of fragments, of which many are drawn at once."""
+    """Draws the seconds that fragments take, many at once."""
 
     def __init__(self, model: WorkerModel, random: np.random.Generator) -> None:
         self._model, self._random = model, random
@@ -53,7 +53,7 @@ class Answer(Future[Any]):
     """A Future for a single thread, without a lock and without waiting."""
 
     def __init__(self) -> None:
-        """Makes an open one; it shares only the interface of the usual Future."""
+        """Makes one without a result; it shares only the interface of the usual Future."""
         self._answer: Any = None
         self._death: BaseException | None = None
         self._is_done = False
@@ -89,7 +89,7 @@ class ModelledPayload:
     """Arrays of a call.
 
     Attributes:
-      node: The node that has them.
+      node: The node that has the arrays.
     """
 
     __slots__ = ("_owner", "node")
@@ -100,11 +100,11 @@ class ModelledPayload:
 
     @property
     def is_lost(self) -> bool:
-        """Tells whether the node that had them died, or the process that owned them."""
+        """Tells whether the node that had the arrays, or the node of their owner, has died."""
         return not (self.node.is_alive and self._owner.is_alive)
 
     def move(self, node: ModelledNode) -> None:
-        """Brings them to a process on another node, if they are not lost."""
+        """Moves the arrays to a process on another node, if they are not lost."""
         if not self.is_lost:
             self.node = self._owner = node
 
@@ -124,10 +124,11 @@ class _Call(NamedTuple):
 
 
 class ModelledWorker:
-    """One incarnation, and the driver's handle for it in one object.
+    """One incarnation of a worker, and the driver's handle for it, in one object.
 
     Attributes:
-      worker_id, incarnation: Its number, which its replacements share, and which one it is.
+      worker_id, incarnation: The worker's number, which its replacements share, and the number of
+        this incarnation.
       node: Its node; None before it has a place.
       has_started, is_over: Whether it can collect, and whether it has ended.
       num_completed: Fragments that it completed.
@@ -241,7 +242,7 @@ class ModelledWorker:
             size = sum(info.nbytes for info in infos)
             arrives_at = transfer(arrives_at, call.payload.node, self._target, size)
             arrives_at += self._latency_s
-        # as in `arrivals.py`, a call is over once its arrays are where they are taken
+        # as in `arrivals.py`, a call is over once its arrays are on the node that takes them
         self._loop.at(arrives_at, self._arrived, call, infos)
 
     def _arrived(self, call: _Call, infos: tuple[FragmentInfo, ...]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated run as a picture over time, drawn without a display; needs matplotlib."""
+"""A simulated run as plots over time, drawn without a display; needs matplotlib."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 """Exit: ends this library's own threads before the interpreter shuts down.
 
 A daemon thread that is in native code by then would have to be ended by force. `atexit` runs after
-the threads that are no daemons have ended, so these may still use the objects that are closed here.
+the non-daemon threads have ended, so these may use the objects that are closed here as long as they
+run.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ def call_at_exit(method: Callable[[], object]) -> None:
     with _lock:
         _pending[:] = [each for each in _pending if each() is not None]
         _pending.append(weakref.WeakMethod(method))
-    # atexit calls the function first that was registered last
+    # atexit first calls the function that was registered last
     atexit.unregister(_call_all)
     atexit.register(_call_all)
 
 
 @contextmanager
 def silent_at_exit() -> Iterator[None]:
-    """Silences a daemon thread whose call fails as the process ends: it waits for the end.
+    """Silences a daemon thread whose call fails while the process ends: the thread then waits for
+    the end.
 
     Otherwise its traceback is printed below the output of a program that succeeded.
     """
@@ -66,7 +68,7 @@ def _call_all() -> None:
 
 
 def _forget() -> None:
-    # the threads belong to the parent process
+    # this is a forked process: the threads belong to its parent
     global _lock
     _lock = threading.Lock()
     _pending.clear()

@@ -11,7 +11,8 @@ from rollouts.errors import SpecError
 
 Options = TypeVar("Options")
 
-# Ray's placement of actors: on few nodes or on many; the STRICT_ forms fail otherwise
+# Ray's placement of actors: on few nodes or on many; the STRICT_ forms fail where that is
+# impossible
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
 

@@ -55,14 +55,15 @@ def start_thread(thread: threading.Thread) -> None:
 def started_executor(
     num_threads: int, name: str, begin: Callable[[], None] = lambda: None
 ) -> ThreadPoolExecutor:
-    """Makes an executor whose threads all run at once; usually they start with their work.
+    """Makes an executor that starts all of its threads now; an ordinary one starts each with its
+    first work.
 
     Args:
       num_threads: The number of threads.
       name: Prefix of the threads' names.
       begin: Function that each thread calls first.
     Raises:
-      SpecError: The system gives too few; none of them stays.
+      SpecError: The system gives too few threads; those that were started end.
     """
     executor = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
     everybody_is_here = threading.Barrier(num_threads)

@@ -24,8 +24,8 @@ def option_help(header: str) -> Mapping[str, str]:
     """Reads one line of help for each option.
 
     A field's help is the comment beside it, or else the first sentence of the comment above it.
-    Headers that the header includes, or names in a comment "options:", are read too; its own fields
-    come first.
+    Headers that the header includes, or names in a comment "options:", are read too; the header's
+    own fields take precedence.
 
     Args:
       header: `EnvSpec.header`.

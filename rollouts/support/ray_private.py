@@ -112,8 +112,8 @@ def is_head_here() -> bool:
 def loopback_only() -> Iterator[dict[str, str]]:
     """Keeps a Ray that is started in the block on loopback; yields variables for its processes.
 
-    This is Ray's switch for Windows and macOS. Its processes read the variable. This process reads
-    the constant, which may have been imported long ago.
+    It sets Ray's switch for Windows and macOS. Ray's processes read the variable. This process
+    reads a constant of Ray's, which was made from the variable perhaps long ago.
     """
     constants = sys.modules["ray._private.ray_constants"]
     was_enabled = getattr(constants, "ENABLE_RAY_CLUSTER", True)
@@ -134,7 +134,7 @@ def nothing_left_of_a_failed_start() -> Iterator[None]:
     """Kills the processes of a Ray whose start in the block fails, which Ray leaves running."""
     worker, node = (sys.modules[f"ray._private.{name}"] for name in ("worker", "node"))
     start = getattr(node.Node, "start_ray_processes", None)
-    if start is None:  # a Ray that starts them in another way
+    if start is None:  # this Ray starts them in another way
         yield
         return
     begun: list[Any] = []

@@ -16,7 +16,7 @@ from typing import Any
 
 from rollouts.errors import WorkerError
 
-# returns None, or a sentence on the difference of this process's package
+# a function that returns None, or a sentence on how this process's package differs
 Check = Callable[[], str | None]
 
 
@@ -25,7 +25,7 @@ def make_check() -> Check:
     """Makes a function that compares the package of its calling process with ours.
 
     It is a local function, so that cloudpickle sends its code: another release may not have it. The
-    driver's texts are those of the first call in this process.
+    driver's source texts are read once, at the first call in this process.
     """
     describe = _make_describe()
     ours, ours_is = release()

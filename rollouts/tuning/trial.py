@@ -144,7 +144,7 @@ def main() -> None:
         answer = collect(pickle.load(sys.stdin.buffer))
     except RolloutsError as error:
         answer = {"error": type(error).__name__, "message": str(error)}
-        # the message of a launch on a card whose memory torch's tensors fill
+        # a kernel launch fails with this message where torch's tensors fill the GPU's memory
         if str(error) == "CUDA: out of memory":
             answer = {"failure": "out of memory: a kernel could not be launched"}
     except MemoryError:

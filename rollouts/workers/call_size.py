@@ -12,16 +12,16 @@ WORTH_S = 0.02
 # answered the others keep the workers busy, and a fragment waits for a fourth of the share at most
 CALLS_PER_SHARE = 4
 
-# fragments over which their mean time is taken, about
+# approximate number of fragments over which their mean time is taken
 _MEMORY = 64
 
 
 class CallSize:
     """The number of fragments in a call, by the rule of `QueueLimits.max_fragments_per_call`.
 
-    The mean time of a fragment is taken over all workers. A fragment that takes longer than twice
-    `WORTH_S` counts as that: so one that took minutes, in which a library was loaded or the machine
-    stood still, does not keep hundreds of quick ones apart.
+    The mean time of a fragment is taken over all workers. A time above twice `WORTH_S` counts as
+    twice `WORTH_S`: so one fragment that took minutes, in which a library was loaded or the machine
+    stood still, does not keep the calls small for hundreds of quick ones.
 
     A worker ends a call once it has lasted `WORTH_S`, and fragments that it did not begin count as
     never requested: so neither a slow worker nor fragments that become slower make long calls. A

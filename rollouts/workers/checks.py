@@ -139,7 +139,8 @@ def check_cell(config: WorkerConfig, num_workers: int, options: CoordinatorOptio
     """Raises SpecError where an option needs what the environments are known to lack.
 
     Returns:
-      The facts about the environments that are known here; workers check the others of `make_env`.
+      The facts about the environments that are known here; those of `make_env` are checked by
+      workers.
     """
     collect = options.collect
     spec = _spec_of(config)

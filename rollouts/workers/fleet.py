@@ -43,16 +43,17 @@ class FleetRules:
     faults: FaultPolicy = FaultPolicy()
     queue: QueueLimits = QueueLimits()
     lag: LagRule = LagRule()
-    payloads_in_workers: bool = False  # whether arrays of queued fragments end with their worker
+    # whether arrays of queued fragments are lost with their worker
+    payloads_in_workers: bool = False
     # the number of all workers, where each slot has a coordinator with a share of them; None: each
     # slot has a worker
     num_shared: int | None = None
     on_demand: bool = False  # whether only as much is collected as consumers wait for
-    id_step: int = 1  # from one slot's worker_id to the next slot's
+    id_step: int = 1  # difference between the worker_ids of successive slots
 
     @property
     def noun(self) -> str:
-        """The word for what is in a slot."""
+        """The word for what a slot holds."""
         return "worker" if self.num_shared is None else "coordinator"
 
     @property
@@ -122,7 +123,7 @@ class Fleet:
         self._slots: list[Slot] = []
         # totals of all slots, so that the cost of an event does not depend on their number
         self._num_in_flight = 0  # fragments
-        self._max_calls = 0  # num_workers * credits_per_worker, behind all slots
+        self._max_calls = 0  # num_workers * credits_per_worker, for the workers of all slots
         self._idle_slots: set[Slot] = set()
         self._draining: dict[int, Slot] = {}
         self._quiet_until = 0.0  # s, of the clock; no worker can be late before then
@@ -272,7 +273,7 @@ class Fleet:
         }
 
     def _call_size(self, limit: int, levels: QueueLevels) -> int:
-        """Returns how many fragments a call is for, where there is room for so many."""
+        """Returns how many fragments a call asks for, where there is room for them."""
         if self._rules.num_shared is not None:
             return share_of(limit, len(self._slots))
         per_version = self._pace.per_version(levels.num_taken)
@@ -290,7 +291,7 @@ class Fleet:
         )
 
     def _count_idle(self) -> None:
-        """Notes how many workers are idle now, whose seconds `_idle` counts."""
+        """Notes how many workers are idle now; `_idle` counts their seconds."""
         self._idle.num_waiting = 0 if self._is_draining else len(self._idle_slots)
 
     def _note_idle(self, slot: Slot) -> None:
@@ -301,7 +302,7 @@ class Fleet:
         """Gives up workers that do not start or that hang; returns those that hang.
 
         No worker is checked before the earliest deadline. Calls that are made in between have later
-        ones.
+        deadlines.
         """
         now, faults = self._clock(), self._rules.faults
         late: list[Slot] = []
@@ -338,7 +339,8 @@ class Fleet:
     def _harvest_one(self, slot: Slot) -> bool:
         if slot.state == "starting":
             self._finish_start(slot)
-        # only a reported call: reports come in the order in which the calls of all workers ended
+        # a call is taken over only once it is reported: reports come in the order in which the
+        # calls of all workers ended
         if not slot.calls or not slot.calls[0].is_reported:
             return False
         call = slot.calls[0]

@@ -106,7 +106,7 @@ class FleetThread:
         at_exit.call_at_exit(self._close)
 
     def _make_room(self) -> None:
-        """Makes the merge thread ask for fragments: a `get` wants some, or took some.
+        """Makes the merge thread ask for fragments, because a `get` wants some, or took some.
 
         With merge="ordered" the caller's thread asks for them at once, so that their weights depend
         on the order of the caller's calls alone.

@@ -13,7 +13,7 @@ from rollouts.workers.slot import Slot
 # s between two searches for workers that hang or do not start
 TICK_S = 0.5
 
-# most events of a turn, for whose end a `get` may have to wait
+# most events of a turn; a `get` may have to wait for the turn's end
 MOST_EVENTS = 64
 
 
@@ -21,7 +21,8 @@ class FleetTurns:
     """Hands events over in turns, and checks deadlines once in `TICK_S`. Not thread-safe.
 
     The owner begins a turn when events came, or when `TICK_S` passed without any. A turn takes at
-    most `MOST_EVENTS`, so that other threads that wait for the fleet get it in between.
+    most `MOST_EVENTS`, so that other threads that wait for the fleet's lock get it between two
+    turns.
     """
 
     def __init__(self, fleet: Fleet, clock: Callable[[], float]) -> None:

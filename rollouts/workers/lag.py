@@ -95,7 +95,7 @@ class LagRule:
         """Returns how many fragments may be in flight and queued together.
 
         Args:
-          wanted: Fragments that waiting `get` calls want, with those of them that are queued.
+          wanted: Fragments that waiting `get` calls want, including those that are queued already.
           per_version: Fragments that the learner takes between two versions; 0 while unknown.
           capacity: The bound without "block".
         """
@@ -118,7 +118,8 @@ class Pace:
             self._taken_before = num_taken
 
     def per_version(self, num_taken: int) -> int:
-        """Returns the fragments taken between the last two versions, or since then if more."""
+        """Returns the fragments taken between the last two versions, or those since if these are
+        more."""
         return max(self._last, num_taken - self._taken_before)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MergeOrder = Literal["arrival", "ordered"]
 
-# outdated keys, beside one for each worker, above which all keys are made anew
+# all keys are made anew once there are this many more than two for each worker
 _SPARE_KEYS = 64
 
 
@@ -29,7 +29,8 @@ class Demand:
       credits: Calls that a worker may have.
       offer: The newest weights.
       size: Fragments of a call, unless the slot's most_per_call is lower.
-      num_lacking: Fragments that a learner lacks: for these, short of room, calls are smaller.
+      num_lacking: Fragments that a learner lacks: for these, a call that finds too little room is
+        made smaller.
     """
 
     room: int
@@ -69,7 +70,7 @@ class Merge(Protocol):
         ...
 
     def forget(self, slot: Slot) -> None:
-        """Notes that the slot gets no more calls than it has."""
+        """Notes that the slot gets no further calls."""
         ...
 
 
@@ -84,7 +85,7 @@ class ArrivalMerge:
 
     def __init__(self) -> None:
         self._slots: dict[int, Slot] = {}
-        # a heap of keys; one that its slot no longer has is dropped once it comes first
+        # a heap of keys; a key that is no longer its slot's is dropped once it comes first
         self._keys: list[tuple[int, int, int]] = []
 
     def outstanding(self, in_flight: int) -> int:

@@ -22,7 +22,8 @@ class NodeReport:
       gpus: Number of NVIDIA's device files.
       versions: Distribution -> version, None where it is not installed.
       torch_cuda: CUDA version of torch's wheel; None where it has none, or there is no GPU.
-      release_error: How its rollouts differs from this process's; None where they are the same.
+      release_error: How its release of rollouts differs from this process's; None where it is the
+        same.
     """
 
     python: str

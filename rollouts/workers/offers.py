@@ -19,7 +19,8 @@ Weights = Mapping[str, Array]
 
 
 class WeightPart(Protocol):
-    """Arrays that were stored together; the part refers to them, and is small enough for a call."""
+    """Arrays that were stored together; it may only refer to them, so that it is small enough for a
+    call."""
 
     @property
     def version(self) -> int: ...
@@ -52,10 +53,10 @@ def local_part(version: int, weights: Weights) -> WeightPart:
 class StoredWeights:
     """One policy's weights as WeightStore keeps them: narrowed, or in parts.
 
-    The parts are in the order of their versions; a later one replaces the arrays it also has. Ray
-    keeps a part on each node that fetched it, so only parts that are new there travel. `version` is
-    the one in which the policy was last published. `origin` names the learner's actor that gave the
-    weights; None for the coordinator's process.
+    The parts are in the order of their versions; an array in a later part replaces the one of the
+    same name in an earlier part. Ray keeps a part on each node that fetched it, so only parts that
+    are new there travel. `version` is the one in which the policy was last published. `origin`
+    names the learner's actor that gave the weights; None for the coordinator's process.
     """
 
     version: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of RolloutCoordinator beside its plain keywords: one frozen dataclass per subject.
+"""Options of RolloutCoordinator that are no plain keywords: one frozen dataclass per subject.
 
 Each checks its own values, and its errors name the field as it is written: `placement.num_gpus`.
 `CollectOptions` is in `worker_config`, `WeightTransport` in `weight_transport`, `BatchRule` in
@@ -43,7 +43,7 @@ class Placement:
       num_cpus: CPUs that Ray reserves for each worker; None for num_threads_per_worker.
       num_gpus: GPUs that Ray reserves for each worker; may be a fraction.
       max_workers: Most workers that `scale_to` can ask for; None for num_workers. A Ray started
-        here, and a placement group, have room for so many.
+        here, and a placement group, have room for that many.
       strategy: "PACK" for few nodes, "SPREAD" for many; "STRICT_PACK" for one node alone,
         "STRICT_SPREAD" for a node each. None leaves it to Ray, without a placement group.
       node_labels: Labels that a worker's node must have.
@@ -94,8 +94,8 @@ class FaultPolicy:
         this, either in a row without a completed fragment or within restart_window_s.
       restart_window_s: Seconds after which a failure no longer counts.
       start_timeout_s: Seconds a worker may take to start before that is a failure.
-      hang_timeout_s: Seconds one fragment may take, with the way of its arrays from another node,
-        before its worker is killed as hung; None waits for ever.
+      hang_timeout_s: Seconds one fragment may take, including the transfer of its arrays from
+        another node, before its worker is killed as hung; None waits for ever.
     """
 
     max_restarts: int = 3
@@ -127,10 +127,10 @@ class QueueLimits:
         whatever it brings, so fragments that take less than 20 ms share calls: as many as last 20
         ms together, but no more than let all calls in flight (num_workers * credits_per_worker)
         bring what the learner takes between two versions of the weights; with
-        max_queued_fragments=None, so many may be in flight and queued together. Fragments of a call
-        have the same weights and arrive together; if the worker's process dies before, all of them
-        count as interrupted. With a limit on the lag, credits_per_worker=1, merge="ordered" or a
-        direct tensor_transport each fragment has its own call, as with 1 here.
+        max_queued_fragments=None, that many may be in flight and queued together. Fragments of a
+        call have the same weights and arrive together; if the worker's process dies before that,
+        all of them count as interrupted. With a limit on the lag, credits_per_worker=1,
+        merge="ordered" or a direct tensor_transport each fragment has its own call, as with 1 here.
       max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
         newest; None sets no limit. Every sync_mode but "free_running" sets it.
       lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;

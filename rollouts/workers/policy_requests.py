@@ -25,8 +25,8 @@ class BatchRule:
     """The rule by which waiting requests become a batch. A request is never split.
 
     Attributes:
-      min_rows   a batch starts once so many rows wait, or
-      timeout_s  once the oldest request waited so long; 0 never waits
+      min_rows   a batch starts once this many rows wait, or
+      timeout_s  once the oldest request has waited this long; 0 never waits
       max_rows   rows of a batch, unless a single request has more
     """
 

@@ -21,7 +21,7 @@ from rollouts.workers.share_calls import ShareAnswer, ShareCalls
 from rollouts.workers.slot import WorkerHandle
 from rollouts.workers.worker_config import WorkerConfig
 
-# incarnations of a worker in each life of its coordinator, so that no number comes twice
+# numbers that each life of a coordinator has for a worker's incarnations, so that none comes twice
 INCARNATIONS_PER_LIFE = 1 << 20
 
 
@@ -126,8 +126,8 @@ def share_rules(rules: FleetRules, num_coordinators: int) -> FleetRules:
 def driver_rules(rules: FleetRules, num_workers: int) -> FleetRules:
     """Returns the rules of the driver's fleet of coordinators, from those of a fleet of workers.
 
-    A coordinator finds out itself which of its workers hang or do not start. It is late only after
-    the time in which it should have given up all of them.
+    A coordinator finds out itself which of its workers hang or do not start. The coordinator itself
+    counts as late only after the time in which it should have given up all of its workers.
     """
     faults = rules.faults
     late_s = None

@@ -25,7 +25,8 @@ T = TypeVar("T")
 
 Fetch = Callable[[float], "Payload"]
 
-# reason of a coordinator without workers, which is not replaced: the next would have none either
+# failure of a coordinator that has no worker left; it is not replaced: the next would have none
+# either
 NO_WORKER = "no_worker_left"
 
 
@@ -54,7 +55,7 @@ class WorkerHandle(Protocol):
     def kill(self) -> None: ...
 
 
-# starts one incarnation, and waits for nothing
+# a function that starts one incarnation, and does not wait for it
 Launch = Callable[[WorkerConfig], WorkerHandle]
 
 
@@ -81,7 +82,7 @@ class CallOutcome(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One fragment or several that were asked for; `fetches` has one entry for each."""
+    """A call for one fragment or several; `fetches` has one entry for each fragment."""
 
     future: Future[Answers]
     fetches: Sequence[Fetch]

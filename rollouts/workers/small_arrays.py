@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small fragments as bytes, which processes hand on without a look at each array. No Ray.
+"""Small fragments as bytes, which processes pass on without handling each array. No Ray.
 
 Ray stores each array of an object by itself. For a fragment of a few kilobytes in some fifteen
 arrays, that costs each process on the way several times as much as plain pickle does.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from rollouts.collecting.frame_stacks import Payload
 
-# bytes of a fragment from which it is not small. Ray brings smaller objects to the process that
+# a fragment of this many bytes or more is not small. Ray brings smaller objects to the process that
 # owns them in any case; its own limit is 102 400, with its headers
 LARGE_BYTES = 100_000
 

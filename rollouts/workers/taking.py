@@ -24,7 +24,7 @@ Taken = TypeVar("Taken", Fragment, FragmentHandle)
 
 
 class Taking:
-    """Meters what learners take. Thread-safe; the lock is not held while they wait."""
+    """Meters what learners take. Thread-safe; the lock is not held while learners wait."""
 
     def __init__(self, lag: LagRule) -> None:
         """Begins with nothing taken."""

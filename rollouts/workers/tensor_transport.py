@@ -33,7 +33,7 @@ def check_transport(device: Device | None, tensor_transport: TensorTransport) ->
 
 
 def check_name(field: str, tensor_transport: TensorTransport) -> None:
-    """Raises SpecError where a transport is unknown, or kills the learner with a worker."""
+    """Raises SpecError where a transport is unknown, or would kill the learner if a worker died."""
     if str(tensor_transport) == "nccl":
         raise SpecError(
             f"{field} is 'nccl', whose transfers Ray cannot abort: it would kill the learner with "
@@ -50,7 +50,7 @@ def chosen(tensor_transport: TensorTransport, device: Device | None) -> TensorTr
 
 
 def is_installed(tensor_transport: TensorTransport) -> bool:
-    """Tells whether the package that a transport needs beside Ray is installed."""
+    """Tells whether the package is installed that a transport needs in addition to Ray."""
     return tensor_transport != "nixl" or importlib.util.find_spec("nixl") is not None
 
 

@@ -116,7 +116,8 @@ def _act_and_value(policy: Any, spec: PolicySpec, num_envs: int, num_rows: int) 
 
 
 def _weight_shapes(policy: Any) -> Shapes | None:
-    """Returns the shapes of the policy's weights; None if no method tells what it loads."""
+    """Returns the shapes of the policy's weights; None if it has no `weight_shapes` for what its
+    `load_weights` takes."""
     for each in type(policy).__mro__:
         # a subclass that only inherits the method may have a load_weights that takes other arrays
         if "weight_shapes" in vars(each):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts seconds: those that somebody waits, and those that this process is running."""
+"""Counts seconds: those that threads or workers wait, and those that this process is running."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 class WaitClock:
-    """The seconds that all who wait have waited together, up to now. Not thread-safe."""
+    """The seconds that all waiters have waited up to now, summed. Not thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Starts with nobody waiting; `clock` returns seconds."""
@@ -20,7 +20,7 @@ class WaitClock:
 
     @property
     def seconds(self) -> float:
-        """Seconds waited so far, those of waits that go on included."""
+        """Seconds waited so far, including those of waits that are not over."""
         return self._total_s + self._num_waiting * (self._clock() - self._since)
 
     @property
@@ -37,8 +37,8 @@ class WaitClock:
 class AwakeClock:
     """The seconds that this process was running, for callers that read it often. Thread-safe.
 
-    Where it was stopped, or the machine slept, most of the gap is left out, so that no deadline
-    passes because of it. Never goes back.
+    Where the process was stopped, or the machine slept, most of the gap is left out, so that no
+    deadline passes because of it. Never goes back.
     """
 
     def __init__(self, max_gap_s: float, clock: Callable[[], float] = time.monotonic) -> None:

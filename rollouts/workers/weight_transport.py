@@ -101,7 +101,7 @@ class Narrowed:
     """A float array in 16 bits: float16, or bfloat16 as the uint16 of its bits."""
 
     bits: Array
-    dtype: str  # what the array was: np.dtype.str
+    dtype: str  # np.dtype.str of the array before it was narrowed
 
     def restore(self) -> Array:
         """Returns a new array of the original dtype."""
@@ -176,7 +176,7 @@ def to_host(
 
 
 def from_stored(stored: Mapping[str, Stored]) -> dict[str, Array]:
-    """Returns the arrays, those that were narrowed in their original dtype."""
+    """Returns the arrays; those that were narrowed get their original dtype back."""
     return {
         name: value.restore() if isinstance(value, Narrowed) else value
         for name, value in stored.items()
@@ -318,7 +318,7 @@ def _to_host(values: Mapping[str, Array | Tensor]) -> dict[str, Array | Tensor]:
 
 
 def _as_array(value: Array | Tensor) -> Array:
-    """Returns a C-contiguous array, on the memory of `value` if that is contiguous."""
+    """Returns a C-contiguous array, in the memory of `value` if that is contiguous."""
     if not isinstance(value, np.ndarray):
         value = value.detach().contiguous().numpy()
     # not ascontiguousarray, which makes (1,) of ()

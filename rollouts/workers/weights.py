@@ -37,7 +37,7 @@ MakePart = Callable[[int, Weights], WeightPart]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Snapshot:
-    """Weights of one policy, which the process that has them stores.
+    """Weights of one policy; the process that has them also stores them.
 
     Attributes:
       sizes      name -> bytes, of all arrays.
@@ -59,7 +59,7 @@ class Snapshot:
 
 # source -> the plan of each policy whose newest weights came from it
 PlansOf = Callable[[object], Mapping[str, "DeltaPlan"]]
-# takes snapshots of some policies, by their names
+# a function that takes snapshots of some policies, by their names
 TakeSnapshots = Callable[[PlansOf], Mapping[str, Snapshot]]
 
 
@@ -239,7 +239,7 @@ MAX_PARTS = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaPlan:
-    """The stored parts of the version before, by number, so that a plan has few bytes to send.
+    """The stored parts of the version before; they are numbered, so that a plan is small to send.
 
     Attributes:
       homes       name -> number of the part that has its array; empty where nothing is stored.
@@ -291,7 +291,7 @@ class DeltaParts:
         return tuple(part.stored for part in self.parts)
 
     def plan(self) -> DeltaPlan:
-        """Returns which parts are stored."""
+        """Returns the plan by which the next snapshot stores only what has changed."""
         return DeltaPlan(
             homes={name: self.parts.index(part) for name, part in self.homes.items()},
             part_bytes=tuple(part.num_bytes for part in self.parts),

@@ -94,7 +94,7 @@ class RolloutWorker:
             self._set_torch_threads()
 
     def describe(self) -> WorkerInfo:
-        """Says where this worker lives, and which policies it has."""
+        """Returns this worker's process and host, and the names of its policies."""
         return WorkerInfo(
             pid=os.getpid(), host=socket.gethostname(), policies=tuple(self._policies)
         )
@@ -227,7 +227,8 @@ def _collector_of(env: Any, acting: Any, config: WorkerConfig) -> Any:
 
 
 def collect_logged(collector: Any) -> RolloutBatch | MultiAgentRollout:
-    """Collects and waits for the log: it has each delivered fragment, even if the worker dies.
+    """Collects and waits for the log, so that it has each delivered fragment even if the worker
+    dies.
 
     Raises:
       FileError: The log cannot be written, and its on_error is "stop". As `Collector.collect`.
@@ -240,7 +241,8 @@ def collect_logged(collector: Any) -> RolloutBatch | MultiAgentRollout:
 def collect_on_device(
     collector: Any, tensor_transport: TensorTransport
 ) -> RolloutBatch | MultiAgentRollout:
-    """Collects and waits for the device, so that an error is this rollout's; it can be sent then.
+    """Collects and waits for the device, so that an error is raised for this rollout; returns it in
+    a form that can be sent.
 
     Raises:
       EnvError: Something went wrong on the device; it names the env_id.
@@ -250,7 +252,7 @@ def collect_on_device(
     if tensor_transport == "object_store":
         return rollout.on_host()
     rollout = rollout.contiguous()
-    # torch keeps a counter for each time that memory is shared, until the memory is freed
+    # copied: torch keeps a counter for each time that memory is shared, until the memory is freed
     return rollout.copied() if lends_memory(tensor_transport) else rollout
 
 
@@ -294,7 +296,7 @@ def build_worker(recipe: bytes, config: bytes) -> RolloutWorker:
     They come pickled because they may need the sys.path that the host sets up first.
     """
     settings: WorkerConfig = pickle.loads(config)
-    # before anything starts threads or writes to memory
+    # this comes first, before anything starts threads or writes to memory
     if settings.numa_nodes is not None:
         keep_on_node(settings.worker_id % settings.numa_nodes, settings.numa_nodes)
     return RolloutWorker(settings, **pickle.loads(recipe))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool's dm_env face: `TimeStep`s of arrays."""
+"""EnvPool's dm_env interface: `TimeStep`s of arrays."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state_class(names: tuple[str, ...]) -> Any:
     lives (B,) int32, reward (B,) float32, unclipped, terminated (B,) int32 (the game is over),
     and what the environment itself reports.
     """
-    # a namedtuple by these names, because scripts read it so
+    # a namedtuple, because scripts read its fields by these names
     return cast(Any, namedtuple)("State", names)
 
 
@@ -44,7 +44,7 @@ def state(env_id: Any, players: Players, obs: Any, infos: Mapping[str, Any]) -> 
 class DMEnvPool(EnvPoolMixin):
     """`make(..., env_type="dm")`; passes `isinstance` for `dm_env.Environment`.
 
-    Unlike dm_env's own, FIRST has reward 0 and discount 1.
+    Unlike in dm_env itself, a FIRST step has reward 0 and discount 1.
     """
 
     def __init__(self, spec: EnvSpec) -> None:

@@ -43,7 +43,7 @@ class EnvSpec:
     """
 
     def __init__(self, task: AskedTask) -> None:
-        # a namedtuple by these names, because scripts read it so
+        # a namedtuple, because scripts read its fields by these names
         self.gen_config: Any = cast(Any, namedtuple)("Config", list(task.config))
         self.config: Any = self.gen_config(**task.config)
         self.task = task
@@ -61,7 +61,8 @@ class EnvSpec:
 
     @property
     def observation_space(self) -> Any:
-        """One environment's space; with env_type="gym" of the package gym where it is imported."""
+        """One environment's space; with env_type="gym" a space of the package gym, if that is
+        imported."""
         return self._face_space(self.gymnasium_observation_space)
 
     @property

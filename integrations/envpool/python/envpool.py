@@ -27,7 +27,7 @@ Array = npt.NDArray[Any]
 class EnvPoolMixin(abc.ABC):
     """A batch of environments with EnvPool's methods; subclasses shape what `recv` returns.
 
-    Arrays returned belong to the caller: nothing writes into them later.
+    Returned arrays belong to the caller: nothing writes into them later.
     """
 
     spec: Any
@@ -121,7 +121,7 @@ class EnvPoolMixin(abc.ABC):
         return self._to(self._env.recv_batch(), reset=reset, return_info=return_info)
 
     def step(self, action: Any, env_id: npt.ArrayLike | None = None) -> Any:
-        """Does `send` and `recv`. Before any reset it resets, whatever the action."""
+        """Does `send` and `recv`. Before the first reset it resets instead, whatever the action."""
         if not self._started:
             self.async_reset()
         else:
@@ -171,7 +171,7 @@ class EnvPoolMixin(abc.ABC):
         """Shapes a batch as the interface returns it."""
 
     def _shape_jax(self, batch: StepBatch) -> Any:
-        """As `_to`, of arrays of JAX."""
+        """As `_to`, for a batch of JAX arrays."""
         return self._to(batch, reset=False, return_info=True)
 
     def _reset_batch(self, env_id: npt.ArrayLike | None, seed: Any = None) -> StepBatch:
@@ -223,11 +223,11 @@ class EnvPoolMixin(abc.ABC):
         space = self.spec.native_observation_space
         if self._dicts is not None:
             return self._dicts.split(batch.obs, batch.env_id)
-        if batch.obs.dtype == np.int64:  # discrete observations, which are int32 there
+        if batch.obs.dtype == np.int64:  # discrete observations, which are int32 in EnvPool
             return batch.obs.astype(np.int32)
         if not self._is_atari or len(space.shape) != 4:
             return batch.obs
-        # colours along the frames, as EnvPool stacks them
+        # colours are stacked along the frames' axis, as in EnvPool
         stack, height, width, colours = space.shape
         frames = batch.obs.transpose(0, 1, 4, 2, 3)
         return frames.reshape(-1, stack * colours, height, width)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""EnvPool's Gymnasium interface: `terminated` and `truncated` apart."""
+"""EnvPool's Gymnasium interface: `terminated` and `truncated` are separate."""
 
 from __future__ import annotations
 

@@ -321,7 +321,7 @@ class PyPpoLearner {
  private:
   static policy::PpoSettings ReadSettings(const py::dict& given) {
     const auto number = [&](const char* name) { return given[name].cast<double>(); };
-    // None is no limit; a number below 0 is one, as in torch
+    // None means no limit; a number below 0 is a limit, as in torch
     const auto limit = [&](const char* name) {
       return given[name].cast<std::optional<double>>();
     };

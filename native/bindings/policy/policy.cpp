@@ -184,7 +184,7 @@ void PyPolicy::Load(const py::list& params, const py::list& sources, const Float
   current_ = std::make_shared<const policy::NativePolicy>(
       policy::NativePolicy{network_, network_->Pack(read.spans), head_,
                            {initial.data(), initial.data() + initial.size()}, nvec_, bounds_});
-  // the bytes are kept, because a module changes its weights in place: their addresses tell nothing
+  // the bytes are kept, because a module changes its weights in place, at the same addresses
   sources_.clear();
   for (const py::handle source : sources) {
     const std::span<const std::uint8_t> bytes = BytesOf(source);

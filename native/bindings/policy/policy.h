@@ -62,7 +62,7 @@ class PyPolicy {
   // All that a kernel on another device needs, except the weights: the instructions and the head as
   // bytes, and the places of the outputs and the states.
   pybind11::dict Layout() const;
-  // The parameters in the layout of kernels; nothing is kept of them.
+  // The parameters in the layout of kernels; the policy itself does not change.
   pybind11::array_t<float> Pack(const pybind11::list& params) const;
 
  private:

@@ -30,7 +30,7 @@ float* MutableFloats(const pybind11::handle& array);
 // Throws SpecError for another name than "all", "each" or "element".
 policy::ClipBy ClipByOf(const std::string& name);
 
-// Makes the mean over processes of `average`: None, or a callable that changes an array (n,) of
+// Makes a MeanOverProcesses from `average`: None, or a callable that changes an array (n,) of
 // float32 in place. The caller keeps it while the function is called, which takes the GIL; an
 // exception of the callable is thrown.
 policy::MeanOverProcesses MeanBy(const pybind11::object& average);
@@ -75,8 +75,8 @@ class UpdateLimit {
   const std::optional<double> timeout_s_;
   std::optional<Clock::time_point> end_;
   const std::thread::id caller_ = std::this_thread::get_id();
-  Clock::time_point next_look_;     // when to check for signals; the caller's
-  std::exception_ptr interrupted_;  // what Python raised; the caller's, written before is_over_
+  Clock::time_point next_look_;     // when to check for signals; for the caller's thread
+  std::exception_ptr interrupted_;  // what Python raised; the caller writes it before is_over_
   std::atomic<bool> is_over_{false};
 };
 

@@ -48,7 +48,7 @@ void CheckShape(const CpuPool& pool, const py::array& actions, std::size_t num_r
 
 // Tells if the rows of these environments lie one after the other.
 bool AreNeighbours(const CpuPool& pool, std::span<const std::int32_t> envs) {
-  // compares the span itself, as Send does: an equal list is copied one by one
+  // compares the span's address, as Send does: a list of the same ids is copied row by row
   return envs.data() == pool.all_envs().data();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // final_obs and final_info of same-step autoreset in Gymnasium's layout. Only rows that ended cost
-// anything: most batches of a light environment have such a row, and making these objects in Python
-// takes several times as long as the step.
+// time. Most batches of a light environment have such a row, and making these objects in Python
+// would take several times as long as the step.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
@@ -80,7 +80,7 @@ void Clear(const py::object& rows) {
   }
 }
 
-// Tells if the rows lie in memory as NumPy lays out an array of their shape.
+// True if the elements of each row are contiguous in memory, in C order.
 bool HasDenseRows(const py::array& array) {
   py::ssize_t stride = array.itemsize();
   for (py::ssize_t axis = array.ndim() - 1; axis > 0; --axis) {
@@ -93,7 +93,7 @@ bool HasDenseRows(const py::array& array) {
 
 // Copies the rows that ended; the others are zeros.
 void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
-  // objects have reference counts, and rows with gaps are no single blocks: NumPy copies those
+  // NumPy copies objects, which have reference counts, and rows with gaps between their elements
   if (values.dtype().kind() == 'O' || !HasDenseRows(values)) {
     result[py::ellipsis()] = py::int_(0);
     for (const py::ssize_t row : ended) result[py::int_(row)] = values[py::int_(row)];
@@ -108,11 +108,11 @@ void WriteEnded(const py::array& values, const Rows& ended, py::array& result) {
   }
 }
 
-// Tells if the array has this dtype and shape, and `holders` references, all of this code: it may
-// be overwritten.
+// True if the array may be overwritten: it has this dtype and shape, and no references but the
+// `holders` of this code.
 bool IsFree(const py::object& kept, const py::handle& dtype, int ndim, const py::ssize_t* shape,
             py::ssize_t holders = 1) {
-  // any other holder may still read an earlier step there
+  // another holder may still read an earlier step in it
   if (!kept || Py_REFCNT(kept.ptr()) != holders) return false;
   const auto* const array = array_proxy(kept.ptr());
   constexpr int kFlags = py::detail::npy_api::NPY_ARRAY_C_CONTIGUOUS_ |
@@ -172,7 +172,7 @@ class FinalRows {
 
     Names& names = Names::All();
     CheckRows(names.final_obs, final_obs, num_rows);
-    // in turn, because the caller may still hold those of the last steps
+    // one set after the other, because the caller may still hold those of the last steps
     Kept& kept = kept_[next_++ % kept_.size()];
     const py::dtype of_mask = terminated.dtype();
     if (!HoldsAll(kept, info, of_mask, num_rows)) Renew(kept, info, of_mask, num_rows);
@@ -273,7 +273,7 @@ class FinalRows {
       }
       return;
     }
-    // as many as the most rows that ended at once
+    // there are as many copies as the most rows that ended at once
     if (kept.copies.size() < ended_.size()) kept.copies.resize(ended_.size());
     auto copy = kept.copies.begin();
     for (const py::ssize_t row : ended_) {
@@ -302,7 +302,7 @@ class FinalRows {
     }
   }
 
-  // Drops the rows of a step that its caller has dropped, and so the batch behind views.
+  // Clears the rows of a step that its caller has dropped, which also frees the batch behind views.
   void Forget() {
     for (Kept& kept : kept_) {
       // no rows are shown, or the caller still holds them

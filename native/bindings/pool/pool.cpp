@@ -113,7 +113,7 @@ class PyPool {
                                    ReadModelColumns(model, pool_->options().num_envs)});
   }
 
-  // Waits until nothing is in flight, and forgets what was not received.
+  // Waits until nothing is in flight, and drops what was not received.
   void Discard(std::optional<double> timeout_s) {
     WaitForPool(*pool_, timeout_s, "reset", interrupted_,
                 [&](Clock::time_point deadline) { return pool_->Drain(deadline); });
@@ -325,7 +325,7 @@ void BindPool(py::module_& module) {
                        std::int32_t autoreset_mode, std::int32_t on_env_error,
                        const std::vector<std::int32_t>& pin_cpus, const py::dict& wrappers) {
              std::vector<Segment> read = ReadSegments(segments);
-             // where there are several, each has its own
+             // with several segments, each has a limit of its own
              const std::int32_t max_episode_steps = read.at(0).max_episode_steps;
              return std::make_unique<PyPool>(
                  std::move(read), OptionColumnsFromDict(env_options), ReadWrappers(wrappers),

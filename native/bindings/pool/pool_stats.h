@@ -8,7 +8,7 @@
 
 namespace rollouts {
 
-// The dict that rollouts/envs/stats.py makes a PoolStats of.
+// The dict from which rollouts/envs/stats.py makes a PoolStats.
 pybind11::dict StatsDict(const CpuPool& pool);
 
 }  // namespace rollouts

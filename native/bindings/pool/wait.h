@@ -29,7 +29,7 @@ void WaitForPool(const CpuPool& pool, std::optional<double> timeout_s, const cha
   if (timeout_s && !(*timeout_s >= 0)) {
     throw SpecError("timeout_s must be None or a number >= 0, got " + std::to_string(*timeout_s));
   }
-  // beyond a century is for ever, and does not overflow the clock
+  // more than a century counts as for ever, and must not overflow the clock
   const bool bounded = timeout_s && *timeout_s < 3e9;
   const auto start = Clock::now();
   InterruptWatch::Renew(start);

@@ -21,8 +21,8 @@ pybind11::tuple ReadStatistics(CpuPool& pool, const std::string& of, bool fresh)
 void SetStatistics(CpuPool& pool, const std::string& of, const pybind11::object& mean,
                    const pybind11::object& var, double count);
 
-// Makes one from the dict that `native_arguments` of integrations/sb3/normalize.py returns, for one
-// rollout; Take writes the changes into such a dict.
+// Makes a StepNormalizer for one rollout, from the dict that `native_arguments` of
+// integrations/sb3/normalize.py returns; TakeStepNormalizer writes its changes into such a dict.
 StepNormalizer MakeStepNormalizer(const pybind11::dict& given, const EnvSpec& spec,
                                   std::int32_t num_envs);
 void TakeStepNormalizer(StepNormalizer& made, const EnvSpec& spec, std::int32_t num_envs,

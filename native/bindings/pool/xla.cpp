@@ -157,7 +157,7 @@ std::int64_t RowsOf(const XlaArrays& results) {
 // Copies a batch into the results of a call, once their numbers and shapes fit.
 void CopyBatch(const CpuPool& pool, const CpuPool::Received& received, const XlaArrays& results) {
   const std::vector<Column> columns = ColumnsOf(pool, received);
-  // XLA fixed its shapes when the computation was traced; the received rows are the pool's
+  // XLA fixed its shapes when the computation was traced; the pool may have returned other rows
   const std::int64_t rows = RowsOf(results);
   if (received.rows != rows) {
     throw SpecError("received " + std::to_string(received.rows) + " environments, expected " +
@@ -242,7 +242,7 @@ bool Send(CpuPool& pool, const XlaArrays& arguments, const XlaArrays& results) {
   try {
     SendActions(pool, AsNumpy(arguments[1]), envs, direct ? &out : nullptr);
   } catch (const py::error_already_set& error) {
-    throw SpecError(error.what());  // a Python exception must not leave the GIL
+    throw SpecError(error.what());  // a Python exception must not outlive AcquireGil
   }
   return direct;
 }
@@ -288,7 +288,7 @@ void Call(const XlaArrays& arguments, const XlaArrays& results) {
   const NativeCall call;
   const PoolInUse pool(*static_cast<const std::uint32_t*>(arguments[0].data));
   bool direct = false;
-  // one handler for send, recv and step; the numbers of arrays tell which one it is
+  // one handler for send, recv and step; the numbers of arrays show which one is called
   if (arguments.size() > 1) direct = Send(*pool, arguments, results);
   if (results.size() > 1) {
     try {

@@ -126,7 +126,7 @@ class PyReplayStore {
     for (;;) {
       {
         const ReleaseGil release;
-        // done once: later the rows may be too old, when the limiter admits the last of them
+        // done only once: by the time the limiter admits the last items, the rows may be too old
         if (!referred) store.Refer(table, Span(streams), Span(starts), lengths, ats, runs);
         referred = true;
         store.Insert(table, runs, Span(priorities), deadline.next(), to);
@@ -188,7 +188,7 @@ class PyReplayStore {
     ReplayStore& store = this->store();
     replay::Table& table = store.table(store.TableIndex(name));
     const Int64Array wanted = ReadIds(keys, "keys");
-    // None means the highest priority in insert; here it would be a mistake
+    // for insert, None means the highest priority; here it would be a mistake
     if (priority.is_none()) throw DTypeError("priority is None, expected an array of numbers");
     const DoubleArray priorities = ReadPriorities(priority, static_cast<std::size_t>(wanted.size()),
                                                   table.most_priority());
@@ -347,7 +347,7 @@ void BindStore(py::module_& module) {
       .def("state_pieces", [](Self& self) {
         ReplayStore& store = self.store();
         const ReleaseGil release;
-        // the pieces keep the store, which the caller may drop before the last of them
+        // the pieces keep the store alive: the caller may drop it before reading the last one
         return PyStatePieces(self.shared(), store.Snapshot());
       })
       .def("load_state", [](Self& self, const py::buffer& state) {

@@ -213,7 +213,7 @@ AppendArguments::AppendArguments(const replay::ChunkLayout& layout, const py::ob
                                  const py::object& ended, const py::object& final,
                                  const py::object& valid)
     : layout_(layout), streams_(ReadIds(stream_id, "stream_id")) {
-  // first of all, because the other arrays are compared with it
+  // the shape comes first, because the other arrays are compared with it
   FindShape(columns);
   batch_.streams = Span(streams_);
   batch_.steps = steps_;
@@ -237,8 +237,8 @@ std::vector<py::ssize_t> AppendArguments::shape() const {
   return {streams_.size()};
 }
 
-// Finds whether there is a time axis: plain columns show it; stacked columns alone only by which
-// shape fits.
+// Finds whether there is a time axis: plain columns show it directly; if all columns are stacked,
+// the shape that fits decides.
 void AppendArguments::FindShape(const py::dict& columns) {
   const py::ssize_t num_streams = streams_.size();
   for (const bool stacked : {false, true}) {
@@ -268,7 +268,7 @@ std::vector<AppendBatch::Values> AppendArguments::ReadValues(const py::dict& giv
     const std::string name = what + "['" + spec.name + "']";
     const py::array array = ReadArray(given[spec.name.c_str()], spec, name);
     const auto shape = ShapeOf(array);
-    // a frame, or all of them, which only the shape tells
+    // one frame or the whole stack: only the shape shows which
     values[c].whole_stack = spec.stacked() && shape == ValueShape(lead, spec, true);
     const auto expected = ValueShape(lead, spec, false);
     if (!values[c].whole_stack && shape != expected) {

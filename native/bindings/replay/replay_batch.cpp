@@ -23,7 +23,7 @@ using replay::Sampled;
 
 namespace {
 
-constexpr std::size_t kMostKept = 8;  // sets of arrays of a plan
+constexpr std::size_t kMostKept = 8;  // sets of arrays that a plan keeps
 
 // Marks are bool, row numbers int64; other fields have the column's dtype.
 py::dtype FieldDType(const replay::ChunkLayout& layout, const GatherPlan::Field& field) {

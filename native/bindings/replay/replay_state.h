@@ -18,7 +18,7 @@ namespace rollouts {
 // Bytes as a NumPy array that owns them.
 pybind11::array AsArray(std::vector<std::uint8_t> bytes);
 
-// An iterator over a state's pieces, which keeps the store. Thread-safe.
+// An iterator over a state's pieces, which keeps the store alive. Thread-safe.
 class PyStatePieces {
  public:
   PyStatePieces(std::shared_ptr<replay::ReplayStore> store,

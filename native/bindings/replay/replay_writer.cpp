@@ -141,7 +141,7 @@ void PyReplayWriter::ReadColumns(const py::tuple& columns, std::span<const py::s
   }
 }
 
-// One number for all, or one for each.
+// Reads policy versions: one number for all rows, or one for each.
 void PyReplayWriter::ReadVersions(const py::handle& given, std::span<const py::ssize_t> lead,
                                   NewSteps& steps) {
   // one version for each row, whatever was given
@@ -334,7 +334,7 @@ std::int64_t PyReplayWriter::AddBatch(const py::tuple& columns, const py::object
   steps.steps = lead[0];
   ReadColumns(columns, lead, steps);
   const std::array<py::ssize_t, 1> rows{lead[1]};
-  // completes open episodes if the next batch does not continue from it
+  // last_obs completes open episodes if the next batch does not continue from it
   steps.next_obs = Read(last_obs, columns_[0], py::str("last_obs"), rows);
   ReadEnvIds(env_id, lead[1]);
   steps.env_ids = env_ids_;

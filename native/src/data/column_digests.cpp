@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kWord = 8;  // bytes
 constexpr std::int64_t kMinPictureBytes = 4096;
 constexpr std::int64_t kMaxStack = 8;
-// Words of the columns that are taken together, about, so that their sums stay in L1.
+// The approximate number of words in the columns that are digested together: their sums stay in L1.
 constexpr std::int64_t kWordsAtOnce = 1024;
 
 // Finds numbers of 16, 32 or 64 bits that are not finite, all numbers of a word at once: their
@@ -45,7 +45,7 @@ constexpr ExponentTest TestOf(FloatKind kind) {
 // Sums of some columns: one lane for each word of an observation, column by column.
 struct Lanes {
   std::uint64_t* sums;
-  std::uint64_t* carries;  // have a bit of ExponentTest::signs where a number is not finite
+  std::uint64_t* carries;  // a bit of ExponentTest::signs is set where a number is not finite
 };
 
 inline void AddWord(std::uint64_t word, const ExponentTest& test, Lanes to, std::int64_t lane) {
@@ -202,7 +202,7 @@ CellPart NewestPart(std::span<const std::int64_t> shape, std::int64_t item_bytes
       std::accumulate(shape.begin(), shape.end(), item_bytes, std::multiplies<>());
   if (shape.size() != 3 || bytes < kMinPictureBytes || shape[0] > kMaxStack) return {0, bytes};
   const std::int64_t picture = bytes / shape[0];
-  // pictures of other sizes would not begin at a word
+  // images of other sizes would not begin at a word
   return picture % kWord == 0 ? CellPart{bytes - picture, picture} : CellPart{0, bytes};
 }
 

@@ -31,7 +31,7 @@ class Finder {
     for (std::int64_t s = 0; s < depth_; ++s) AddFrame(now, s, nullptr);
   }
 
-  // Adds a stack that mostly is `before`, moved on by one frame.
+  // Adds a stack that usually is `before`, moved on by one frame.
   void AddNext(const Stack& now, const Stack& before) {
     const std::int64_t kept = depth_ - 1;
     // one comparison for all frames that both stacks have
@@ -46,8 +46,8 @@ class Finder {
   std::vector<const std::uint8_t*> TakeFound() { return std::move(found_); }
 
  private:
-  // Looks for an equal frame in three places: one place further in the stack before; at the same
-  // place there, because a game may stand still; and one place earlier in its own stack, because a
+  // Searches three places for an equal frame: in the stack before, one place further; there at the
+  // same place, because a game may stand still; and in its own stack, one place earlier, because a
   // stack may begin with equal frames.
   void AddFrame(const Stack& now, std::int64_t s, const Stack* before) {
     if (before != nullptr) {

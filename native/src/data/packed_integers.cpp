@@ -11,7 +11,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "wide numbers are written as they are");
 
-// Packs `count` numbers, at most those of one byte.
+// Packs `count` numbers, at most as many as fit into one byte.
 template <int kBits, typename T>
 std::uint8_t PackByte(const T* numbers, std::size_t count, T low) {
   unsigned byte = 0;

@@ -173,7 +173,7 @@ void RefusedAsError(Call&& call) {
 
 void AleLibrary::Load(const std::string& so_path, const std::string& version) {
   const std::lock_guard<std::mutex> lock(load_mutex);
-  // once in a process, although pools of several threads may call this
+  // loaded once in a process, although pools of several threads may call this
   if (loaded_symbols.load()) return;
 
   // the handle is kept until the process ends, like the module itself. RTLD_NOLOAD: finds ale_py's
@@ -258,7 +258,7 @@ void Ale::LoadRom(const std::string& rom_path) {
   // now on
   auto* screen = const_cast<ScreenLayout*>(
       static_cast<const ScreenLayout*>(Symbols().screen(storage_)));
-  // with another layout than ScreenLayout's these numbers would be unlikely
+  // these numbers would be unlikely with a layout other than ScreenLayout
   const bool plausible =
       screen->width == kScreenWidth && screen->height > 0 && screen->height <= kMaxScreenHeight &&
       screen->pixels.size() == static_cast<std::size_t>(screen->height) * kScreenWidth;
@@ -283,7 +283,7 @@ std::span<const std::uint8_t, 128> Ale::Ram() const {
 }
 
 AlePalette Ale::Palette() {
-  // a screen with every index once, which is shown to the emulator's conversions
+  // makes a screen that has every index once, and converts it by the emulator's own functions
   constexpr std::size_t kColours = 256;
   std::array<std::uint8_t, kColours> saved;
   std::copy_n(screen_.pixels, kColours, saved.begin());

@@ -23,9 +23,9 @@ inline constexpr AleAction kAleFire = 1;
 class AleLibrary {
  public:
   // Resolves every symbol in the shared object of the imported `ale_py` package.
-  // `version` is the package's, for messages. Loading twice is harmless. Throws
-  // EngineError when the object is not loaded, lacks a symbol, or lays out its
-  // objects differently from the versions that this was written for.
+  // `version` is the version of the package, for messages. Loading twice is harmless. Throws
+  // EngineError when the object is not loaded, lacks a symbol, or lays out its objects differently
+  // from the versions that this was written for.
   static void Load(const std::string& so_path, const std::string& version);
 
   // Throws EngineError unless `rom_path` is a file that ALE can play. To be called before LoadRom,
@@ -107,12 +107,12 @@ class Ale {
   std::vector<AleAction> LegalActions() const;
   std::vector<std::uint32_t> Modes() const;
   std::vector<std::uint32_t> Difficulties() const;
-  // Both must be listed above; they take effect in the next ResetGame.
+  // The value must be listed by Modes or Difficulties; it takes effect in the next ResetGame.
   void SetMode(std::uint32_t mode);
   void SetDifficulty(std::uint32_t difficulty);
 
-  // The whole emulator and, on request, its random generators, but not its frame buffers: after
-  // RestoreState screen() shows the old frame until the next Act.
+  // Copies the whole emulator and, on request, its random generators, but not its frame buffers:
+  // after RestoreState, screen() shows the old frame until the next Act.
   std::unique_ptr<AleState> CloneState(bool include_rng = true);
   // Throws EngineError for a state that ALE cannot restore, and leaves the emulator
   // undefined then.

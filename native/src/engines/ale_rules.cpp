@@ -19,7 +19,7 @@
 namespace rollouts {
 namespace {
 
-// The access of a stella::System to a page of 64 bytes: from memory, where the page has some.
+// The access of a stella::System to a page of 64 bytes: direct, if the page has memory.
 struct PageAccess {
   const std::uint8_t* read = nullptr;
   std::uint8_t* write = nullptr;

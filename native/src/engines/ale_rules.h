@@ -25,8 +25,8 @@ class AleRules {
     const std::uint8_t* cartridge;  // 128 bytes, which few cartridges have
   };
 
-  // The rules for a ROM, given whole. Throws EngineError when Load has not succeeded, or for a ROM
-  // that ALE does not know.
+  // The rules for a ROM, whose whole content is `rom`. Throws EngineError when Load has not
+  // succeeded, or for a ROM that ALE does not know.
   AleRules(const std::string& rom_path, std::span<const std::uint8_t> rom, const Memory& memory);
   // The same rules in the same state, for other memory.
   AleRules(const AleRules& other, const Memory& memory);

@@ -102,7 +102,7 @@ struct MujocoApi {
   void (*set_state)(const mjModel*, mjData*, const double* state, int parts);
   int (*name2id)(const mjModel*, int object, const char* name);
   const char* (*id2name)(const mjModel*, int object, int id);
-  // for pictures, in a thread with a context of OpenGL; mjvCamera is MujocoCamera
+  // for rendering, in a thread with a context of OpenGL; mjvCamera is MujocoCamera
   void (*default_camera)(mjvCamera_*);
   void (*default_free_camera)(const mjModel*, mjvCamera_*);
   void (*default_option)(mjvOption_*);

@@ -58,7 +58,7 @@ void Physics::ResetData() {
 }
 
 void Physics::ForwardUnactuated() {
-  // after the task's draws in the model
+  // called here, because the task has drawn new values in the model
   BeginAnew();
   // disables actuation in a copy of the options, because the model is shared
   ModelStruct unactuated(native_->model);
@@ -68,7 +68,7 @@ void Physics::ForwardUnactuated() {
 }
 
 bool Physics::TryForwardUnactuated() {
-  // false makes the caller try another start
+  // when this returns false, the caller tries another start
   try {
     ForwardUnactuated();
   } catch (const EngineError&) {
@@ -92,13 +92,13 @@ void Physics::StepUpToDate(const float* controls, std::int32_t substeps) {
   const MujocoApi& api = Mujoco();
   const mjModel* model = native_->model;
   mjData* data = native_->data.get();
-  // after a step by lanes only those results of its first half are there that tasks read
+  // a step by lanes leaves, of its first half, only the results that tasks read
   const bool first_half_is_there = !native_->by_lanes;
   if (FoundDone()) return;
   Guarded([&] {
     if (!first_half_is_there) api.step1(model, data);
     if (controls) std::copy_n(controls, native_->num_controls, native_->controls);
-    // the last step ended with the first half of this one, unless Runge-Kutta makes whole steps
+    // the first half of this step is made already; Runge-Kutta makes whole steps
     std::int32_t whole = substeps;
     if (Release().model.integrator.In(model) != kRungeKutta) {
       api.step2(model, data);

@@ -22,7 +22,7 @@ PhysicsModel::Field Describe(const ModelField& field) {
   described.type = field.type;
   described.size = static_cast<std::size_t>(field.rows * field.columns);
   described.shape = {field.rows};
-  // with NumPy's shape: (rows,), (rows, columns), or () for an option
+  // has NumPy's shape: (rows,), (rows, columns), or () for an option
   if (!field.flat) described.shape.push_back(field.columns);
   if (field.scalar()) described.shape.clear();
   return described;
@@ -47,7 +47,7 @@ std::vector<std::size_t> QuaternionsOfPositions(const mjModel* model) {
   for (std::int64_t joint = 0; joint < at.njnt.In(model); ++joint) {
     const auto first = static_cast<std::size_t>(at.jnt_qposadr.In(model)[joint]);
     const std::int32_t type = at.jnt_type.In(model)[joint];
-    // after the three coordinates of a free joint's place
+    // a free joint's quaternion follows its three coordinates
     if (type == kFreeJoint) firsts.push_back(first + 3);
     if (type == kBallJoint) firsts.push_back(first);
   }
@@ -62,7 +62,7 @@ std::vector<std::size_t> QuaternionsOf(const PhysicsModel& shared, const std::st
   const auto* const of_positions =
       std::find(std::begin(kOfPositions), std::end(kOfPositions), name);
   const bool has_positions = of_positions != std::end(kOfPositions);
-  // most fields, which are drawn as often, have no quaternions
+  // most fields have no quaternions, which their names show
   if (!name.ends_with("quat") && !has_positions && name != "eq_data") return {};
   const mjModel* const model = ModelOf(shared);
   const std::vector<ModelField> fields = ModelFields(model);
@@ -94,14 +94,14 @@ PhysicsModel::Field PhysicsModel::SettableField(const std::string& name) const {
 std::vector<std::string> PhysicsModel::SettableFields() const {
   std::vector<std::string> names;
   for (const ModelField& field : native_->fields) {
-    // only values can be set; other fields are there for messages that refuse them
+    // only values can be set; the list has the other fields for the messages that refuse them
     if (field.use == ModelField::Use::kValues) names.push_back(field.name);
   }
   return names;
 }
 
 ModelCopy& Physics::OwnedModel() {
-  // until here, most simulations change nothing and share the model
+  // most simulations never come here: they change nothing and share the model
   if (!native_->own) {
     const PhysicsModel::Native& shared = *model_->native_;
     native_->own = std::make_unique<ModelCopy>(shared.model.get(), shared.fields);
@@ -171,7 +171,7 @@ void Physics::DeriveConstants() {
   try {
     native_->own->DeriveConstants(native_->data.get());
   } catch (...) {
-    UpdateModelView();  // the copies are gone, and their addresses
+    UpdateModelView();  // the copies are gone, so their addresses are invalid
     throw;
   }
   UpdateModelView();
@@ -187,13 +187,13 @@ void Physics::SaveOwn(StateWriter& writer) const {
   if (native_->own) {
     native_->own->Save(writer);
   } else {
-    // the same as ModelCopy::Save with no fields
+    // writes the same as ModelCopy::Save with no fields
     writer.Put(std::uint64_t{0});
   }
 }
 
 void Physics::LoadOwn(StateReader& reader) {
-  // no own fields before or after, so that no copy is made
+  // there are no own fields before or after, so no copy is made
   if (!native_->own && ModelCopy::IsEmpty(reader)) {
     reader.Get<std::uint64_t>();
     return;
@@ -202,7 +202,7 @@ void Physics::LoadOwn(StateReader& reader) {
   try {
     own.Load(reader, native_->data.get());
   } catch (...) {
-    UpdateModelView();  // copies may be gone, and their addresses
+    UpdateModelView();  // copies may be gone, so their addresses are invalid
     throw;
   }
   UpdateModelView();

@@ -171,7 +171,7 @@ std::string MujocoAdvice() {
 
 void LoadMujoco(const std::string& so_path, const std::string& version) {
   const std::lock_guard<std::mutex> lock(load_mutex);
-  // once in a process, although pools of several threads may call this
+  // loaded once in a process, although pools of several threads may call this
   if (loaded.load()) return;
 
   // the handle is kept until the process ends, like the library itself
@@ -240,7 +240,7 @@ void RunGuarded(void (*call)(void*), void* context) {
   const Loaded& engine = GetLoaded();
   const MujocoApi& api = engine.api;
   trap.warning[0] = 0;
-  // the package's timer returns when a user sets a callback and removes it
+  // replaced at each call, because setting and removing a callback brings the package's timer back
   ReplacePackageTimer(engine.timer);
   untimed = true;
   // for this thread alone; the user's own handler is restored after the call

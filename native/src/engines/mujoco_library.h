@@ -15,8 +15,9 @@ class PhysicsModel;
 class StateReader;
 
 // Resolves every function in the shared object that the imported `mujoco` package uses.
-// `version` is the package's, for messages. Loading twice is harmless. Throws EngineError when
-// the object is not loaded, lacks a function, or is of a release that is not supported.
+// `version` is the version of the package, for messages. Loading twice is harmless. Throws
+// EngineError when the object is not loaded, lacks a function, or is of a release that is not
+// supported.
 void LoadMujoco(const std::string& so_path, const std::string& version);
 
 // Makes this library's steps skip, from now on, the timer that the mujoco package in `folder` sets
@@ -39,8 +40,8 @@ std::string FieldNameIn(StateReader& reader);
 // including constants, by name, with the bytes of their values. Throws SpecError.
 std::vector<std::pair<std::string, std::span<const std::uint8_t>>> OwnFieldsIn(StateReader& reader);
 
-// Warnings about models that lanes were found to step differently from MuJoCo: sentences, one for
-// each model in a process, since the last call.
+// Returns the warnings since the last call, as sentences: one for each model that lanes were found
+// to step differently from MuJoCo. A process warns of a model once.
 std::vector<std::string> TakeLanesWarnings();
 
 // The supported releases, oldest first, such as "4.0"; their patch releases are supported, too.

@@ -82,7 +82,7 @@ std::string FieldNameIn(StateReader& reader) {
 
 ModelStruct::ModelStruct(const mjModel* from)
     : bytes_(std::make_unique<std::uint8_t[]>(Release().model_bytes)) {
-  // shallow, so that the arrays stay the other model's
+  // a shallow copy, so that the arrays stay those of the other model
   std::memcpy(bytes_.get(), from, Release().model_bytes);
 }
 
@@ -117,11 +117,12 @@ std::span<std::uint8_t> ModelCopy::Own(const ModelField& field, bool keep) {
       made.data.reset(Allocate(field.bytes()));
       std::memcpy(made.data.get(), field.DataIn(shared_), field.bytes());
     }
-    // in the order of the fields, whichever was set first, so that equal models have equal states
+    // inserted in the order of the fields, whichever was set first, so that equal models have equal
+    // states
     const auto after = std::find_if(own_fields_.begin(), own_fields_.end(),
                                     [&](const OwnField& one) { return one.field > &field; });
     copy = own_fields_.insert(after, std::move(made));
-    // only now, because exceptions above must change nothing
+    // set only now, because exceptions above must change nothing
     if (copy->data) field.PointTo(own_.get(), copy->data.get());
   }
   // an address that was given away must stay
@@ -142,7 +143,7 @@ bool ModelCopy::DiffersFromShared() const {
 void ModelCopy::DropEqual() {
   std::erase_if(own_fields_, [&](const OwnField& copy) {
     if (copy.keep || Differs(copy)) return false;
-    // before the copy's memory is freed
+    // set before the copy's memory is freed
     if (copy.data) copy.field->PointTo(own_.get(), copy.field->DataIn(shared_));
     return true;
   });
@@ -230,7 +231,8 @@ void ModelCopy::Load(StateReader& reader, mjData* scratch) {
     Restore();
     ThrowForeign(name, values.size());
   }
-  // again, because mj_setConst may overwrite constants that the state has with older values
+  // put again, because mj_setConst has overwritten the constants, and those of the state may be
+  // older
   put();
 }
 

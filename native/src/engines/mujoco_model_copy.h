@@ -45,14 +45,14 @@ class ModelCopy {
   // same; without it the next DeriveConstants, Restore or Load may end the ownership.
   std::span<std::uint8_t> Own(const ModelField& field, bool keep);
 
-  // mj_setConst; `scratch` loses its state. Arrays that it writes stay own where they differ from
-  // the shared ones. Throws EngineError; all fields then have the shared values.
+  // Calls mj_setConst; `scratch` loses its state. Arrays that mj_setConst writes stay own where
+  // they differ from the shared ones. Throws EngineError; all fields then have the shared values.
   void DeriveConstants(mjData* scratch);
 
   // Gives all fields the shared values.
   void Restore();
 
-  // Tells if a field differs from the shared model's.
+  // Tells if any field differs from that of the shared model.
   bool DiffersFromShared() const;
   // Writes the fields that differ.
   void Save(StateWriter& writer) const;

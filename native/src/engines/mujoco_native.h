@@ -31,7 +31,7 @@ struct ModelInLanes {
 
 // Reads a model, and compares steps of lanes with MuJoCo's; in engines/mujoco_lanes/.
 ModelInLanes ReadInLanes(const mjModel* model, const std::string& xml_path);
-// Reads a simulation's model with own numbers; null where lanes do not step it.
+// Reads the model of a simulation that owns some fields; null where lanes do not step it.
 std::shared_ptr<const lanes::Model> ReadOwnInLanes(const std::shared_ptr<const lanes::Model>& shared,
                                                    const mjModel* model);
 
@@ -51,7 +51,7 @@ struct Physics::Native {
   const MujocoWarning* warnings;   // (kNumWarnings) of the data
 
   const lanes::Model* lanes = nullptr;  // null without UseLanes
-  std::shared_ptr<const lanes::Model> own_lanes;  // if its model differs from the shared one
+  std::shared_ptr<const lanes::Model> own_lanes;  // set if its model differs from the shared one
   StepKind kind;
   lanes::Row row;         // the data's
   bool in_lanes = false;  // lanes may make this episode's steps

@@ -106,7 +106,7 @@ Named NamesOf(const mjModel* model, Rows rows) {
   return {kUnknownObject, "", 0};
 }
 
-// The number of rows. Arrays have other sizes where an object has several rows or none.
+// The number of rows, which is not the number of objects where an object has several rows or none.
 std::int64_t NumRows(const mjModel* model, Rows rows) {
   const ModelPlaces& at = Release().model;
   switch (rows) {

@@ -41,7 +41,7 @@ void CheckLayout(const std::string& fault) {
                     " is elsewhere), and " + MujocoAdvice() + " --force-reinstall");
 }
 
-// A model that somebody may hold, with the files that it was made of; in a map by path.
+// A model that may still be in use, and the files that it was read from. `models` has them by path.
 struct HeldModel {
   ModelFiles files;
   std::weak_ptr<const PhysicsModel> model;
@@ -63,7 +63,7 @@ void ForgetOlderAssets(const ModelFiles& files) {
   if (changed) Mujoco().clear_cache(Mujoco().get_cache());
 }
 
-// The first `count` values of a field, which `model` may lack.
+// The values of a field; empty where `model` lacks it.
 std::span<const std::int32_t> Integers(const std::vector<ModelField>& fields, const mjModel* model,
                                        std::string_view name) {
   const ModelField* const field = FieldNamed(fields, name);
@@ -113,12 +113,12 @@ void CheckNumbers(const std::vector<ModelField>& fields, const mjModel* model,
 
 std::shared_ptr<const PhysicsModel> PhysicsModel::Get(const std::string& xml_path) {
   const std::lock_guard lock(models_mutex);
-  // under the lock, so that of two threads that request a file one reads it and the other shares
-  // the result
+  // done under the lock, so that one of two threads that request a file reads it, and the other
+  // shares the result
   std::erase_if(models, [](const auto& entry) { return entry.second.model.expired(); });
   const auto held = models.find(xml_path);
   if (held != models.end()) {
-    // the last holder may be gone since, or the files may have changed
+    // the last user may be gone by now, or the files may have changed
     auto model = held->second.model.lock();
     if (model && held->second.files.Unchanged()) return model;
   }
@@ -309,7 +309,7 @@ void Physics::Save(StateWriter& writer) const {
 Physics::SavedNumbers Physics::ReadNumbers(StateReader& reader) {
   SavedNumbers saved{reader.Get<std::int32_t>(), {}};
   const auto size = reader.Get<std::uint64_t>();
-  // checked before memory is allocated, because a damaged size may be any
+  // checked before memory is allocated, because a damaged size may be any number
   if (size > reader.rest().size() / sizeof(double)) throw SpecError("is shorter than its parts");
   const auto bytes = reader.GetBytes(size * sizeof(double));
   saved.numbers.resize(size);
@@ -339,7 +339,7 @@ void Physics::Load(StateReader& reader) {
                     "sleep=\"enable\"/> in " + model_->xml_path() + " to set states");
   }
   CheckNumbers(model_->native_->fields, model, state);
-  // first, because the simulation continues with its own model
+  // loaded first, because the simulation continues with its own model
   LoadOwn(reader);
   model = native_->model;
   Guarded([&] {
@@ -349,7 +349,7 @@ void Physics::Load(StateReader& reader) {
   const std::vector<double> without = NumbersBesideLanes();
   Guarded([&] { api.set_state(model, data, state.data(), Release().saved_state); });
   BeginAnew();
-  // such as forces that somebody applies, which only MuJoCo handles
+  // a state may also have, for example, applied forces, which only MuJoCo handles
   native_->in_lanes &= NumbersBesideLanes() == without;
 }
 

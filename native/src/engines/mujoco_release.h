@@ -163,7 +163,7 @@ struct DataPlaces {
 #undef X
 };
 
-// Structs for pictures: sizes of mjvScene, mjvOption and mjrContext, and the places of their
+// Structs for rendering: the sizes of mjvScene, mjvOption and mjrContext, and the places of their
 // members that are read and written.
 struct DrawingPlaces {
   std::uint32_t scene_bytes;

@@ -8,7 +8,7 @@
 namespace rollouts {
 
 void* LoadFunction(const std::string& path, const char* name) {
-  // local, so that equal names in two libraries stay separate
+  // RTLD_LOCAL keeps equal names in two libraries separate
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   void* found = handle ? dlsym(handle, name) : nullptr;
   if (found) return found;

@@ -109,7 +109,7 @@ bool AnswerMetadata(const CallFrame& frame) {
     metadata.version.struct_size = sizeof(Version);
     metadata.version.major_version = kMajorVersion;
     metadata.version.minor_version = kMinorVersion;
-    // none, because calls have effects and wait for threads
+    // no traits, because calls have effects and wait for threads
     metadata.traits = 0;
     return true;
   }

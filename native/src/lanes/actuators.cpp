@@ -144,11 +144,11 @@ void ReadSensors(Model& model, const FieldReader& read) {
     one.cuts = Array<double>(read, "sensor_cutoff")[i] > 0 && one.kind != SensorKind::kFrameAxis;
     const bool framed = one.kind == SensorKind::kFramePosition || one.kind == SensorKind::kFrameAxis;
     const bool known = object[i] == 1 || object[i] == 2 || object[i] == 5 || object[i] == 6;
-    // relative to another frame, or of a camera
+    // not covered: sensors relative to another frame, or of a camera
     if (framed && (!known || Array<std::int32_t>(read, "sensor_refid")[i] >= 0)) {
       one.kind = SensorKind::kUncovered;
     }
-    // touch zones of other shapes
+    // not covered: touch zones of other shapes
     if (one.kind == SensorKind::kTouch) {
       const std::int32_t zone = model.site_type[one.object];
       if (zone != kSphere && zone != kCapsule && zone != kBox && zone != kEllipsoid) {

@@ -163,8 +163,8 @@ void CapsuleCapsule(const M& m, Work<D>& w, int index, typename D::Bits near) {
   const D ma = Dot(a1, a1), mb = -Dot(a1, a2), mc = Dot(a2, a2), u = -Dot(a1, d), v = Dot(a2, d);
   const D det = ma * mc - mb * mb;
   // Almost parallel capsules that touch: below an angle of 1e-4 they touch in several points, and
-  // below 1e-3 rounding decides where along their lengths. Left to MuJoCo, unless the capsules are
-  // clearly apart.
+  // below 1e-3 rounding decides where along their lengths they touch. They are left to MuJoCo,
+  // unless they are clearly apart.
   const auto parallel = near & (det <= 1e-6 * (ma * mc));
   if (Any(parallel)) {
     const D along = Dot(d, w.geom_axis[g1]);

@@ -170,7 +170,7 @@ std::string WhyUncovered(const ModelSizes& n, const FieldReader& read) {
 std::string WhyUncoveredPairs(const Model& model) {
   for (std::int32_t i = 0; i < model.num_pairs; ++i) {
     const Pair& pair = model.pairs[i];
-    // a moving geom often meets a fixed one
+    // refused here, because a moving geom often meets a fixed one
     if (pair.kind == PairKind::kUncovered && (pair.tree[0] < 0 || pair.tree[1] < 0)) {
       return "it has geoms of kinds that lanes do not cover on fixed ones";
     }

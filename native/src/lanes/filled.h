@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Hessian where limbs touch each other: stored as a dense matrix, of which only the entries are
-// computed that its factor may have.
+// The Hessian where limbs touch each other: stored as a dense matrix, but only the entries that its
+// factor may have are computed.
 
 // The columns below the diagonal for each row, highest first.
 class FilledOrder {

@@ -181,7 +181,7 @@ class LineSearch {
   Work<D>& w_;
   const Island<D>& island_;
   const D scale_;
-  D slope_, curvature_;  // the cost's, without rows
-  D cost_;               // the rows' at alpha 0, negative
+  D slope_, curvature_;  // derivatives of the cost, without rows
+  D cost_;               // minus the cost of the rows at alpha 0
   const LineRow<D>* end_;
 };

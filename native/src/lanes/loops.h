@@ -9,11 +9,11 @@
 
 namespace rollouts::lanes {
 
-// A thread's numbers of the models in a vector's lanes, which mostly are variants of one model:
-// from one vector to the next, only differing numbers are written again.
+// A thread's copy of the numbers of the models in the lanes of a vector. Mostly they are variants
+// of one model: from one vector to the next, only the numbers that differ are written again.
 struct MixedNumbers {
   double* numbers = nullptr;         // a vector for each number of the model
-  std::uint32_t* changed = nullptr;  // places that differ from the root's; room for all
+  std::uint32_t* changed = nullptr;  // places where a number differs from the root; room for all
   std::uint8_t* is_changed = nullptr;
   std::size_t num_changed = 0;
   std::uint64_t root = 0;            // serial number; 0: `numbers` is unset

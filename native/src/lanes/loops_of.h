@@ -59,7 +59,7 @@ void WriteAll(const Model* const* models, MixedNumbers& mixed) {
   }
 }
 
-// Makes one model whose numbers differ by lane, of one model for each lane.
+// Makes one model whose numbers differ by lane, from a model for each lane.
 template <typename D>
 ModelOf<D> Mix(const Model* const* models, MixedNumbers& numbers) {
   ModelOf<D> mixed;

@@ -30,7 +30,7 @@ enum Disabled : std::int32_t {
 };
 
 inline constexpr int kMaxDofs = 64;
-inline constexpr int kMaxContacts = 256;  // in the lanes of a vector together
+inline constexpr int kMaxContacts = 256;  // in all lanes of a vector together
 inline constexpr int kMaxDualRows = 192;  // rows of PGS, which keeps the products of all pairs
 inline constexpr double kTiny = 1e-15;    // mjMINVAL
 inline constexpr double kHuge = 1e10;     // mjMAXVAL
@@ -49,14 +49,14 @@ struct Impedance {
 
 template <typename C>
 struct PairNumbers {
-  C normal[3], point[3];  // a plane's
-  C size[3];              // the second geom's
+  C normal[3], point[3];  // a plane's normal, and a point on it
+  C size[3];              // sizes of the second geom
   C radius[2], half[2];
   C margin;
   C reach;     // between the centres, or from the plane to the second one
   C range;     // the length of a tendon at the end of its range
   C friction;
-  C r_scale;   // a pyramid edge's
+  C r_scale;   // factor of R for a pyramid's edge
   Impedance<C> impedance;
 };
 
@@ -83,12 +83,12 @@ enum class Curve : std::int32_t { kFlat, kLine, kParabola, kPower };
 enum class PairKind : std::int32_t { kPlaneSphere, kPlaneCapsule, kPlaneCylinder, kPlaneEllipsoid, kPlaneBox,
                                      kSphereSphere, kSphereCapsule, kCapsuleCapsule, kTendon, kUncovered };
 
-// Two geoms that may touch, in MuJoCo's order; or (kTendon) an end of a tendon's range, which is a
-// row like that of a contact without friction.
+// Two geoms that may touch, in MuJoCo's order; or (kTendon) an end of a tendon's range, which makes
+// a row like a contact without friction.
 struct Pair {
   PairKind kind;
   Curve curve;
-  std::int32_t geom[2], body[2], root[2], tree[2];  // tree -1: fixed to the world; body -1: a tendon's
+  std::int32_t geom[2], body[2], root[2], tree[2];  // tree -1: fixed to the world; body -1: tendon
   std::int32_t tendon, upper;
   std::int32_t plane;       // the first geom is a plane of the world
   std::int32_t dim;
@@ -103,7 +103,7 @@ struct Pair {
 struct DofRow {
   std::int32_t dof, qpos, tree;
   std::int32_t dry;
-  double sign;  // the dof's in the constraint's row
+  double sign;  // sign of the dof in the constraint's row
   Curve curve;
 };
 
@@ -136,8 +136,8 @@ struct TendonPoint {
 struct Tendon {
   std::int32_t adr, num;  // first and number of its joints or points
   std::int32_t spatial;
-  std::int32_t num_dofs, moments;  // dofs that change a path's length, highest first; first moment
-  const std::int32_t* dofs;
+  std::int32_t num_dofs, moments;  // length of `dofs`; index of the first moment
+  const std::int32_t* dofs;        // dofs that change a path's length, highest first
 };
 
 enum class SensorKind { kSubtreeVelocity, kSubtreeCom, kVelocimeter, kGyro, kAccelerometer, kForce,
@@ -194,7 +194,8 @@ struct Numbers {
   // speed (2)
   C *body_drag, *body_spin_drag, *body_friction;
   C *jnt_pos, *jnt_axis, *jnt_stiffness, *jnt_force_range, *qpos0, *qpos_spring;
-  // dof_damping_step: damping by timestep, rounded before it is added, in vectors and scalars alike
+  // dof_damping_step: damping times timestep, rounded before it is added, in vectors and scalars
+  // alike
   C *dof_armature, *dof_damping, *dof_damping_step;
   C *geom_pos, *geom_axis, *geom_mat;  // geom_axis: the third column of geom_mat
   C *site_pos, *site_mat, *site_size;
@@ -255,8 +256,8 @@ class Model : public ModelOf<double> {
   const double* numbers = nullptr;  // all of them
   std::size_t num_numbers = 0;
   const std::uint8_t* ones = nullptr;  // as many as there are bodies or joints
-  // Models with equal texts are stepped together: their structures are equal, except for the
-  // computations that zeros would save.
+  // Models with equal texts are stepped together: their structures are equal, except for the flags
+  // of computations that zeros make unnecessary.
   std::string structure;
   std::uint64_t serial = 0;  // no other model of the process has it
 

@@ -142,7 +142,7 @@ class NewtonSolver {
     });
     island_.ForDofs([&](int i) { w_.Mgrad[i] = w_.grad[i]; });
     if (island_.branches) {
-      // dofs of other islands are left alone
+      // dofs of other islands do not move
       for (int i = 0; i < nv; ++i) {
         if (!(island_.trees >> m_.dof_tree[i] & 1)) w_.Mgrad[i] = 0.0;
       }
@@ -219,5 +219,5 @@ class NewtonSolver {
   const Island<D>& island_;
   const D tolerance_;
   D scale_;
-  FilledOrder filled_;  // where the island has branches
+  FilledOrder filled_;  // used where the island has branches
 };

@@ -33,7 +33,7 @@ class DualSolver {
   }
 
   // Computes x L^-1 sqrt(D^-1) in place, for N rows with entries at `dofs`; returns all dofs that
-  // have entries then.
+  // have entries afterwards.
   template <int N>
   std::uint64_t HalfTransform(D* const (&rows)[N], std::uint64_t dofs) const {
     const std::uint64_t all = WithAncestors(dofs);
@@ -268,7 +268,7 @@ class DualSolver {
     }
     own.f[i] = First(next);
     own.improvement -= worse;
-    // only for many rows: whether one of a few rows moves cannot be predicted
+    // only with many rows: with few, the processor cannot predict this branch
     if (own.size > 32 && All(change == 0.0)) return;
     for (int j = 0; j < own.size; j += D::kWidth) {
       *reinterpret_cast<D*>(own.r + j) += *reinterpret_cast<const D*>(row + j) * change;

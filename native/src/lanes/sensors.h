@@ -56,7 +56,7 @@ void ContactForces(const M& m, const Work<D>& w, Spatial<D>* out) {
       const int b = c.pair->body[side];
       if (b == 0) continue;
       const Vec3<D> torque = Cross(c.pos - w.com[m.body_rootid[b]], force);
-      // in lanes that do not touch the point is arbitrary
+      // the point is arbitrary in lanes that do not touch
       const Spatial<D> one{Select(c.active, torque, Vec3<D>{0.0, 0.0, 0.0}), force};
       out[b] = side == 0 ? out[b] - one : out[b] + one;
     }
@@ -64,7 +64,7 @@ void ContactForces(const M& m, const Work<D>& w, Spatial<D>* out) {
 }
 
 // Accelerations of bodies and forces between them and their parents, as mj_rnePostConstraint leaves
-// them; only for sensors. `forces` holds cfrc_ext before.
+// them; only for sensors. Before the call, `forces` holds cfrc_ext.
 template <typename M, typename D>
 void BodyForces(const M& m, const Work<D>& w, Spatial<D>* accelerations, Spatial<D>* forces) {
   accelerations[0] = {{0.0, 0.0, 0.0}, -Fixed<D>(m.options->gravity)};

@@ -58,7 +58,8 @@ void Kinematics(const M& m, Work<D>& w) {
   }
 }
 
-// mj_comPos: centres of mass of subtrees; inertias and motion axes about those of the roots.
+// mj_comPos: centres of mass of subtrees; inertias and motion axes about the centres of mass of
+// whole trees.
 template <typename M, typename D>
 void CentresOfMass(const M& m, Work<D>& w) {
   for (int b = 0; b < m.n.nbody; ++b) w.moment[b] = w.xipos[b] * m.body_mass[b];
@@ -221,7 +222,7 @@ void Velocities(const M& m, Work<D>& w) {
         v.l = v.l + Vec3<D>{w.qvel[dof], w.qvel[dof + 1], w.qvel[dof + 2]};
         dof += 3;
       }
-      // all three with the velocity before them
+      // all three use the velocity before these dofs
       for (int i = 0; i < 3; ++i) w.cdof_dot[dof + i] = CrossMotion(v, w.cdof[dof + i]);
       for (int i = 0; i < 3; ++i) v = v + w.cdof[dof + i] * w.qvel[dof + i];
     }

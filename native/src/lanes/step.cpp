@@ -40,7 +40,7 @@ const Loops& Choose(std::int32_t width, std::size_t rows) {
   return *best;
 }
 
-// The loops for one row that cannot be stepped with others: of a width with the same bits as the
+// The loops for one row that cannot be stepped with others: their width gives the same bits as the
 // widest.
 const Loops& Alone() {
   for (const Loops* one : All()) {
@@ -102,7 +102,7 @@ MixedNumbers& Mixed(const Model& model) {
   return mixed;
 }
 
-// The model of each lane; lanes without a row have the first row's.
+// The model of each lane; lanes without a row have that of the first row.
 struct LaneModels {
   std::array<const Model*, kWidest> of{};
   bool alike = true;  // equal in structure

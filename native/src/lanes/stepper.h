@@ -90,8 +90,8 @@ class Stepper {
     for (int i = 0; i < count; ++i) good = good & (Abs(values[i]) <= most);
     w_.escaped = w_.escaped | ~good;
   }
-  // Marks lanes with large values, well before MuJoCo's own limits, which MuJoCo then checks
-  // itself: so angles stay within those of SinCos.
+  // Marks lanes with large values, which are left to MuJoCo and its own checks. MuJoCo's limits are
+  // far higher; these keep angles within the limit of SinCos.
   void Check() {
     Limit(w_.qpos, m_.n.nq, kLargestAngle);
     Limit(w_.qvel, m_.n.nv, 1e6);

@@ -98,7 +98,7 @@ struct Work {
   int num_contacts, num_dofs;
   Bits escaped;   // lanes that are left to MuJoCo
   Bits divided;   // escaped lanes that would be stepped alone
-  D iterations;   // the solver's, over all islands
+  D iterations;   // sum over all islands
   Bits constrained;
   Bits cold;      // lanes that do not begin at their last accelerations
 

@@ -19,7 +19,7 @@ struct Element {
   DType dtype;
   const char* dtype_name;
   const char* type_name;
-  double least, end;  // the lowest value, and the first too large; floats may be both
+  double least, end;  // the lowest value, and the first too large; floats may equal `end`
   bool is_float = false;
 };
 
@@ -55,7 +55,7 @@ std::string Text(double value) {
   return std::to_string(value);
 }
 
-// The rules for one space of a spec, which messages name.
+// The rules for one space of a spec; `where` names the space in messages.
 class SpaceRules {
  public:
   SpaceRules(const SpaceSpec& space, std::string where) : space_(space), where_(std::move(where)) {}
@@ -194,7 +194,7 @@ class SpaceRules {
   const std::string where_;
 };
 
-// Checks that names exist and differ; how many there may be is checked before.
+// Checks that names exist and differ; their number is checked before.
 class Names {
  public:
   explicit Names(const char* of) : of_(of) {}

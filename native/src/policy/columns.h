@@ -33,7 +33,7 @@ class Scratch {
 template <typename Obs>
 inline void GatherColumns(const Obs* rows, std::int32_t count, std::int64_t size, float* to) {
   std::int32_t column = 0;
-  // four rows at once, because in a loop for one row most time is its beginning and end
+  // four rows at once, because a loop for one row would spend most time on its beginning and end
   for (; column + 4 <= count; column += 4) {
     const Obs* row = rows + column * size;
     float* first = to + column;
@@ -88,7 +88,7 @@ inline HeadInputs HeadInputsOf(const NativePolicy& policy, const float* rows) {
   return inputs;
 }
 
-// Sets the probability of actions that `mask` (count, A) does not allow to 0. Throws SpecError
+// Sets to 0 the probability of the actions that `mask` (count, A) does not allow. Throws SpecError
 // where it allows none.
 void MaskLogits(const NativePolicy& policy, const std::uint8_t* mask, std::int32_t count,
                 float* rows);

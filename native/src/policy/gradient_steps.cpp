@@ -106,7 +106,7 @@ std::size_t GradientSteps::Compute(std::span<const Source> sources, std::size_t 
     of_sources_[s] = kept_[s];
   }
   SortBySource(sources.size());
-  // a step has looked at the weights that it wrote, and others stay as they were read
+  // a step has checked the weights that it wrote, and all others are as they were read
   ReadParams(sources, before > 0 && std::ranges::count(are_finite_, 0) == 0);
   ForEachPart(count, sequences.num_steps, stop, [&](std::size_t index) {
     Part& part = parts_[index];
@@ -188,7 +188,8 @@ void GradientSteps::FindGradient(std::size_t source) {
   const auto is_whole = [&](std::size_t param) {
     return views_[param].is_whole(static_cast<std::int64_t>(whole.size()));
   };
-  // the first place of a parameter that is the whole array overwrites; all others add
+  // the first place of a parameter that is the whole array overwrites the gradient; all others add
+  // to it
   bool adds = sums_of_[source].empty();
   for (const std::size_t param : params_of_[source]) {
     if (is_whole(param)) continue;

@@ -16,7 +16,7 @@ constexpr std::int64_t kMostKept = std::int64_t{1} << 22;
 
 std::int32_t Padded(std::int32_t size) { return (size + kBlock - 1) / kBlock * kBlock; }
 
-// The number of last inputs of a linear whose gradients are sums over lanes.
+// The number of last inputs of a linear layer whose gradients are sums over lanes.
 std::int32_t TailOf(std::int32_t inputs) {
   const std::int32_t rest = inputs % kBlock;
   return rest <= kMostTail ? rest : 0;
@@ -59,12 +59,12 @@ std::vector<bool> Gradients::FindWanted(const std::vector<bool>& trained) const 
       wants = wants || (wanted[op.inputs[i]] && HasSlope(op.kind, i));
     }
     const auto name = static_cast<std::int32_t>(wanted.size());
-    // the slice is a part of the observation alone
+    // a slice that is a part of the observation alone gets no gradient
     if (op.kind == OpKind::kSlice && network_.row(name) + op.size <= program.obs_size) wants = false;
     wanted.push_back(wants);
   }
   std::vector<bool> reached(wanted.size(), false);
-  // states are carried from step to step
+  // register 0 is reached, because states are carried from step to step
   reached[0] = true;
   for (const std::int32_t output : program.outputs) reached[output] = true;
   for (std::size_t reg = wanted.size(); reg-- > 1;) {
@@ -105,10 +105,10 @@ void Gradients::Plan(const std::vector<bool>& trained) {
 }
 
 // Finds which operation writes the gradient of each register first, and which gradients must be 0
-// before.
+// before that.
 void Gradients::PlanInputs(const std::vector<bool>& wanted) {
   const Program& program = network_.program();
-  // where several names share rows, all add
+  // where several registers share rows, every write adds
   std::vector<bool> shared(wanted.size(), false), written(wanted.size(), false);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     if (program.ops[i].kind != OpKind::kSlice) continue;
@@ -123,7 +123,7 @@ void Gradients::PlanInputs(const std::vector<bool>& wanted) {
     bool* wants[] = {&step.wants_a, &step.wants_b, &step.wants_c};
     bool* adds[] = {&step.adds_a, &step.adds_b, &step.adds_c};
     const bool copy = network_.instructions()[i].kind == OpKind::kCopy;
-    // in the order of the kernels: the last input first, except for kWhere
+    // goes through the inputs in the order of the kernels: the last one first, except for kWhere
     const bool forwards = op.kind == OpKind::kWhere;
     const auto count = static_cast<std::int32_t>(copy ? 1 : op.inputs.size());
     for (std::int32_t n = 0; n < count; ++n) {
@@ -145,7 +145,8 @@ void Gradients::PlanInputs(const std::vector<bool>& wanted) {
   }
 }
 
-// Finds the linears that read a tanh alone. Their kernel multiplies by its slope what it stores.
+// Finds the linear layers that are the only reader of a tanh. Their kernel multiplies what it
+// stores by the slope of the tanh.
 void Gradients::PlanTanh() {
   const Program& program = network_.program();
   std::vector<std::int32_t> readers(program.ops.size() + 1, 0);
@@ -162,7 +163,7 @@ void Gradients::PlanTanh() {
     if (op.kind != OpKind::kLinear || !steps_[i].wants_a) continue;
     const std::int32_t input = op.inputs[0];
     if (input == 0 || program.ops[input - 1].kind != OpKind::kTanh || readers[input] > 1) continue;
-    // the tanh must have overwritten its input, so that both gradients have one place
+    // the tanh must have overwritten its input, so that both gradients lie in the same place
     const Instruction& tanh = network_.instructions()[writer[input]];
     BackwardStep& of_tanh = steps_[writer[input]];
     if (tanh.a != tanh.out || of_tanh.adds_a || steps_[i].adds_a) continue;
@@ -216,7 +217,7 @@ struct Gradients::Pass {
   std::int64_t most;  // the number of rows that it has room for
   std::int64_t group_size;
   std::int64_t first = 0, last = 0;
-  bool adds = false;  // to the sums of the rows before
+  bool adds = false;  // true: adds to the sums of the rows before
 
   std::int32_t groups() const {
     return static_cast<std::int32_t>((last - first + kColumns - 1) / kColumns);
@@ -379,7 +380,7 @@ void Gradients::Carry(const Sequences& sequences, const Group& group, std::int32
 void Gradients::Unpack(const float* sums, const Sum& place, bool adds, float* gradient) {
   const float* from = sums + place.offset;
   const float* lanes = sums + place.tails();
-  // sums over lanes alone, such as a bias', lie as the gradient does
+  // sums over lanes alone, such as those of a bias, have the layout of the gradient
   if (!adds && place.columns == 0) {
     return BestKernels().add_lanes(lanes, std::int64_t{place.rows} * place.tail, gradient);
   }

@@ -52,7 +52,7 @@ void NativePolicy::CheckElements(const SpaceSpec& action) const {
 }
 
 void NativePolicy::CheckAction(const SpaceSpec& action) const {
-  // the kind of action first, because the other checks depend on it
+  // the kind of action is checked first, because the other checks depend on it
   const bool discrete = IsDiscrete(head.kind);
   if (discrete != (action.n > 0)) {
     throw SpecError(
@@ -115,7 +115,7 @@ void Evaluate(const NativePolicy& policy, const float* obs, std::int64_t rows,
   const Kernels& kernels = BestKernels();
   const auto steps = network.instructions();
   const std::int64_t size = network.input_size();
-  // one for all groups: each overwrites the results of the one before
+  // the same memory for all groups: each group overwrites the results of the one before
   Scratch scratch(std::int64_t{network.num_rows()} * kColumns);
   Scratch box(std::int64_t{network.output_size(0)} * kColumns);
   const auto num_elements = static_cast<std::int32_t>(policy.nvec.size());

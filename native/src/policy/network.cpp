@@ -141,7 +141,7 @@ void Network::CheckOp(std::size_t index) const {
   const KindFact& fact = FactOf(op.kind).second;
   const auto refuse = [&](const std::string& why) { Refuse(index, why); };
   if (op.size < 1) refuse("writes no features");
-  // registers first, because the checks below look up their sizes
+  // registers are checked first, because the checks below need their sizes
   if (fact.inputs >= 0 && static_cast<std::int32_t>(op.inputs.size()) != fact.inputs) {
     refuse("has " + std::to_string(op.inputs.size()) + " inputs, expected " +
            std::to_string(fact.inputs));
@@ -213,8 +213,8 @@ void Network::CheckSizes(std::size_t index) const {
       return;
     default: break;
   }
-  // elementwise: equal sizes, or a single feature of one of several inputs, for all features of the
-  // others
+  // elementwise operations: all inputs have the same size, but one of several may have a single
+  // feature, which goes with all features of the others
   for (std::size_t i = 0; i < op.inputs.size(); ++i) {
     if (input_size(i) != op.size && !(op.inputs.size() > 1 && input_size(i) == 1)) {
       refuse("writes another size than it reads");
@@ -236,7 +236,7 @@ bool Network::MayOverwrite(std::size_t index) const {
   // a slice is a view of rows that others may read
   const OpKind source = program_.ops[input - 1].kind;
   if (source == OpKind::kSlice || sizes_[input] != op.size) return false;
-  // including this operation; outputs are read when all operations have run
+  // counts this operation, too; outputs are read when all operations have run
   std::size_t readers = std::count(program_.outputs.begin(), program_.outputs.end(), input);
   for (const Op& other : program_.ops) {
     readers += std::count(other.inputs.begin(), other.inputs.end(), input);
@@ -256,12 +256,12 @@ void Network::LayOut() {
     const Op& op = program_.ops[i];
     std::int32_t row;
     if (op.kind == OpKind::kSlice) {
-      // a slice has no rows of its own, but some of its input's
+      // a slice has no rows of its own, but shares some rows of its input
       row = rows_[op.inputs[0]] + static_cast<std::int32_t>(op.numbers[0]);
     } else if (MayOverwrite(i)) {
       row = rows_[op.inputs[0]];
     } else {
-      // an output, which stays, would keep later layers out of a gap
+      // an output goes to the end: it stays, and in a gap it would take room from later layers
       row = last_read[i + 1] == kNever ? free.Add(op.size) : free.Take(op.size);
     }
     rows_.push_back(row);
@@ -337,7 +337,7 @@ void Network::AddInstruction(std::int32_t index, std::int32_t out) {
     num_packed_ += (op.size + 15) / 16 * 16;
   }
   if (op.kind == OpKind::kEmbedding) {
-    // the number of the table's rows, so that an index beyond them is not read
+    // keeps the number of the table's rows, so that no index beyond them is read
     step.b_size = static_cast<std::int32_t>(program_.params[op.params[0]].size / op.size);
   }
   instructions_.push_back(step);

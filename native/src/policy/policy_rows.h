@@ -98,7 +98,7 @@ class PolicyRows {
       const bool is_over = view.terminated[env] | view.truncated[env];
       // a failed environment has no final observation
       const bool has_final = is_over && !failed[static_cast<std::size_t>(env)];
-      // an agent that left earlier is not valued at the others' end
+      // an agent that left earlier gets no value when the others' episode ends
       const bool active = !seen.active || seen.active[i];
       if (!terminated[i] && active && has_final) cut_.push_back(i);
       if (!rollout_.settings_.rules.keep_final_obs) return;
@@ -106,7 +106,8 @@ class PolicyRows {
       rollout_.KeepFinal(place_, t, range_.first + i, {shown + i * obs_bytes_, ObsBytes()});
     });
     if (!cut_.empty() && policy_.has_value()) BootstrapCut(at, seen.final_obs);
-    // only now, because final observations are valued with the states of the episode that ended
+    // begun only now, because final observations are valued with the states of the episode that
+    // ended
     for (const std::int32_t row : ended_) states_.Begin(row);
   }
 
@@ -247,9 +248,9 @@ class PolicyRows {
     }
   }
 
-  // Throws before an environment is stepped with a result of nan.
+  // Throws for a result that is not finite, before an environment is stepped with it.
   void CheckFinite(std::int32_t count, const float* value, std::int32_t first) const {
-    // all rows at once, without branches, so that the loop is vectorised
+    // checks all rows at once, without branches, so that the loop is vectorised
     std::uint32_t bad = 0;
     for (std::int32_t i = 0; i < count; ++i) {
       bad |= static_cast<std::uint32_t>(!IsFinite(value[i]));
@@ -313,7 +314,7 @@ class PolicyRows {
     }
   }
 
-  // Writes a sample unchanged to the rollout, and clipped to the space's bounds to the pool.
+  // Writes a sample to the rollout unchanged, and to the pool clipped to the bounds of the space.
   template <typename Real>
   void WriteBox(std::int32_t i, std::int64_t at, std::uint8_t* to) const {
     const SpaceSpec& space = *of_.action;

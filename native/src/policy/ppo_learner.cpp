@@ -44,14 +44,14 @@ void Take(const ColumnRows& of, const float* from, float* to) {
   for (std::int32_t i = 0; i < kColumns; ++i) to[i] = from ? from[of.row[i]] : 0.0f;
 }
 
-// The same, and 0 for rows that do not count.
+// Gathers like Take, but 0 for rows that do not count.
 void TakeCounted(const ColumnRows& of, const float* from, float* to) {
   for (std::int32_t i = 0; i < kColumns; ++i) {
     to[i] = from && of.counts[i] ? from[of.row[i]] : 0.0f;
   }
 }
 
-// Throws where a minibatch has no means.
+// Throws for a minibatch without a row that counts, which has no means.
 void CheckCounted(const ActedRows& acted, std::span<const std::int64_t> rows,
                   std::size_t minibatch) {
   if (NumCounted(acted, rows) > 0) return;
@@ -88,7 +88,7 @@ void PpoLearner::Normalize(std::span<const std::int64_t> rows, const ActedRows& 
   if (!normalizes || count < 2) return;
   const double mean = sum / static_cast<double>(count);
   for_each([&](float value, float&) { squares += (value - mean) * (value - mean); });
-  // torch's std: that of a sample
+  // as torch's std: the standard deviation of a sample
   const double deviation = std::sqrt(squares / static_cast<double>(count - 1));
   for_each([&](float value, float& to) {
     to = static_cast<float>((value - mean) / (deviation + 1e-8));

@@ -168,7 +168,7 @@ std::int64_t Rollout::Run(EnvBatch& envs, const Work& work, std::uint8_t* action
   }
 }
 
-// Takes a part that another step has left, whose memory is large enough.
+// Takes a part that an earlier step has left, because its memory is large enough, or makes one.
 std::unique_ptr<Rollout::Part> Rollout::TakePart() {
   {
     const std::lock_guard lock(mutex_);
@@ -191,8 +191,8 @@ bool Rollout::Next(std::span<const Command> commands) {
   return true;
 }
 
-// Polls if it is time. Only one thread polls, and seldom, because it may wait for the GIL; its
-// claims may take less time than the interval.
+// Polls if it is time. Only one thread polls, and seldom, because it may wait for the GIL. It
+// checks the time, because a claim may take less than the interval.
 bool Rollout::PollIfDue() {
   if (thread_ == std::this_thread::get_id() && Clock::now() >= next_poll_) {
     Poll();

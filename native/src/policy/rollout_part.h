@@ -69,8 +69,8 @@ class Rollout::Part final : private RowSource {
     return made;
   }
 
-  // Takes the results of step t - 1, which has been counted, and makes step t. Rows of `outcome`
-  // are environments, and keep the step until the next call.
+  // Takes the results of step t - 1, which has been counted, and makes step t. Row i of `outcome`
+  // belongs to environment i, and keeps the results of the step until the next call.
   std::int64_t Advance(std::int32_t t, EnvBatch& envs, const Work& work, std::uint8_t* actions,
                        EnvRange range, Outcome& outcome, const BatchFinisher& finisher) {
     Open(envs, range, outcome, /*first_row=*/range.first);
@@ -123,7 +123,7 @@ class Rollout::Part final : private RowSource {
   void Fail(std::int32_t env, const std::string& message) override {
     Failed()[env - range_.first] = 1;
     rollout_.settings_.fail(env, message);
-    // the pool throws, so that nobody gets the rest of the rollout
+    // the pool throws, so the rest of the rollout is of no use
     if (rollout_.settings_.stop_at_failure) rollout_.Stop();
   }
 
@@ -155,7 +155,7 @@ class Rollout::Part final : private RowSource {
   // the present environments
   EnvRange range_;
   Outcome* outcome_ = nullptr;
-  std::int32_t first_row_ = 0;  // the first one's, in `outcome_`
+  std::int32_t first_row_ = 0;  // row of the first one, in `outcome_`
   std::vector<std::int32_t> ids_;
   BatchView view_;
   std::array<GroupView, EnvSpec::kMaxGroups> groups_;  // arrays that view_ points to

@@ -87,7 +87,7 @@ class StateColumns {
   }
 
  private:
-  // The rows of states, which follow the observation's.
+  // The rows of states, which follow those of the observation.
   float* StateRows(float* rows) const {
     return rows + std::int64_t{network_.program().obs_size} * kColumns;
   }

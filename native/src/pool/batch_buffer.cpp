@@ -82,7 +82,7 @@ BatchBuffer::BatchBuffer(const EnvSpec& spec, const BatchLayout& layout)
 }
 
 void BatchBuffer::Begin() {
-  // a caller's arrays hold only for one batch
+  // a caller's arrays are used for one batch only
   target_ = view_;
   std::copy_n(groups_.begin(), view_.num_groups, target_groups_.begin());
   target_.groups = target_groups_.data();

@@ -13,7 +13,7 @@ constexpr std::size_t kKeptSlots = 4;
 
 void BufferRing::Open(std::int64_t last_sequence) {
   for (; opened_ <= last_sequence; ++opened_) {
-    // a buffer whose arrays somebody outside still holds is not idle
+    // a buffer whose arrays a caller still holds is not idle
     auto slot = std::find_if(slots_.begin(), slots_.end(),
                              [](const Slot& candidate) { return candidate.Idle(); });
     if (slot == slots_.end()) {
@@ -30,8 +30,8 @@ void BufferRing::Open(std::int64_t last_sequence) {
   }
 }
 
-// Frees buffers after somebody held many batches and dropped them: one idle buffer besides `next`,
-// which moves along, is enough.
+// Frees buffers after a caller held many batches and dropped them: one idle buffer besides `next`
+// is enough. `next` stays valid.
 void BufferRing::FreeIdle(std::vector<Slot>::iterator& next) {
   if (slots_.size() <= kKeptSlots) return;
   const BatchBuffer* const keep = next->buffer.get();
@@ -39,7 +39,7 @@ void BufferRing::FreeIdle(std::vector<Slot>::iterator& next) {
   // keeps the buffer used next, all that are held, and the first idle ones
   std::erase_if(slots_, [&](const Slot& slot) {
     if (slot.buffer.get() == keep || !slot.Idle() || ++idle == 1) return false;
-    slot.buffer->users.reset();  // they hold the buffer, and it holds them: ends the cycle
+    slot.buffer->users.reset();  // users hold the buffer, which holds them: ends the cycle
     return true;
   });
   next = Find(keep);
@@ -65,7 +65,7 @@ void BufferRing::Release(const BatchBuffer* buffer) {
 void BufferRing::Discard(std::int64_t sequence) {
   for (; sequence < opened_; ++sequence) {
     const auto slot = Find(Of(sequence));
-    // cleared, or the next batch in this buffer would take old rows for finished ones
+    // without this, the next batch in this buffer would take old rows for finished ones
     slot->buffer->Discard();
     slot->open = false;
   }

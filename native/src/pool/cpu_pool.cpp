@@ -59,7 +59,7 @@ class CpuPool::ChunkRows final : public RowSource {
     std::int64_t row = pool_.next_row_.load(std::memory_order_relaxed);
     std::int32_t taken;
     do {
-      // no more than the buffer has left: the caller takes the rest in another call
+      // takes no more than the buffer has left: the caller takes the rest in another call
       taken = static_cast<std::int32_t>(std::min<std::int64_t>(count, batch - row % batch));
       // acquires what the takers of earlier rows saw: that this row's buffer is open
     } while (!pool_.next_row_.compare_exchange_weak(row, row + taken, std::memory_order_acq_rel,

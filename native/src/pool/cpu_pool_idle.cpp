@@ -190,7 +190,8 @@ CpuPool::Received CpuPool::ShowIdle(std::span<const std::int32_t> envs, bool beg
   for (const std::int32_t env : envs) {
     commands_[env] = begin && envs_->clock(env).ended ? Command::kStep : Command::kObserve;
   }
-  // on this thread, under the send lock, so that nobody else may step these environments meanwhile
+  // runs on this thread, under the send lock, so that no other thread steps these environments
+  // meanwhile
   IdleRows shown(*this, *buffer);
   envs_->Run(envs, CurrentWork(), shown);
   return {buffer, 0, rows, /*pooled=*/false};

@@ -30,7 +30,7 @@ class CpuPool::DrainingFlag {
 
  private:
   void Set(bool value) {
-    // under the lock, as in ReceivingFlag: the next sender sees what the caller has stepped
+    // set under the lock, as in ReceivingFlag: the next sender sees what the caller has stepped
     // meanwhile
     const MutexLock lock(pool_.send_mutex_);
     pool_.draining_.store(value, std::memory_order_seq_cst);
@@ -81,7 +81,7 @@ CpuPool::Received CpuPool::RecvRound(Clock::time_point deadline) {
   BatchBuffer* buffer = buffers_.Of(recv_sequence_.load(std::memory_order_relaxed));
   // the caller steps too: first the work that only it may do, then any that is left
   scheduler_.WorkUntil(deadline, [] { return false; });
-  // workers may take longer for their claims than the caller for its own
+  // waits, because workers may take longer for their claims than the caller for its own
   const bool ready = done_event_.WaitUntil(
       [&] { return buffer->written() >= rows || closed(); }, deadline, kSpin);
   if (closed()) throw ClosedError("the pool was closed while recv waited");
@@ -131,7 +131,7 @@ CpuPool::Received CpuPool::RecvOutOfOrder(Clock::time_point deadline, Rows rows)
   const MutexLock lock(send_mutex_);
   Received received =
       HandOutRows(first, ReadyRows(first, std::min(rows.max, pending)), rows.min);
-  // while the rows still count as in flight, so that nobody sends their environments
+  // done while the rows still count as in flight, so that no thread sends their environments
   FinishBatch(received.buffer->target(), received.first, received.rows);
   MarkReceived(received);
   return received;

@@ -83,7 +83,7 @@ void CpuPool::Push(std::span<const std::int32_t> envs, const BatchView* out) {
   if (count == 0) return;
   const std::int32_t pending = ledger_.num_in_flight();
   if (synchronous()) {
-    // opened before any participant may look for the buffer
+    // opened before any participant may use the buffer
     if (pending == 0) OpenRound(out);
     round_rows_.store(pending + count, std::memory_order_release);
   } else {

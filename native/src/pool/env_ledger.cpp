@@ -11,7 +11,7 @@ EnvLedger::EnvLedger(std::int32_t num_envs, std::int32_t env_id_offset)
     : env_id_offset_(env_id_offset), started_(num_envs, 0), in_flight_(num_envs, 0) {}
 
 void EnvLedger::CheckSendAll(std::span<const std::int32_t> all_envs, EnvBatch* ends) {
-  // the whole pool is at rest, so that no environment has to be checked
+  // if the whole pool is at rest, no environment has to be checked
   if (num_in_flight_ == 0 && all_started_ && !ends) return;
   CheckSend(all_envs, ends);
 }

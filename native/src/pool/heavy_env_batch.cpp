@@ -128,7 +128,7 @@ HeavyEnvBatch::HeavyEnvBatch(const HeavyType& type, std::vector<AnyConfig> confi
 
 void HeavyEnvBatch::Make(std::int32_t first, std::int32_t count) {
   for (std::int32_t i = first; i < first + count; ++i) {
-    // one at a time, because an engine's constructor may write the engine's global variables
+    // made one at a time, because an engine's constructor may write the engine's global variables
     const std::lock_guard lock(make_mutex_);
     envs_[i] = type_.make(ConfigOf(i));
   }
@@ -150,7 +150,7 @@ void HeavyEnvBatch::Run(std::span<const std::int32_t> envs, const Work& work, Ro
   }
 }
 
-// Turns end in any order, so their rows are taken before.
+// Turns end in any order, so their rows are taken in advance.
 void HeavyEnvBatch::RunTurns(std::span<const std::int32_t> envs, const Work& work,
                              RowSource& source) {
   while (!envs.empty()) {
@@ -225,7 +225,8 @@ void HeavyEnvBatch::BeginOne(std::int32_t env, RowSource& source, const RowRef& 
       [&] { return row; }, [&](const RowRef& out) { WriteInfo(kNoInfo, out); });
 }
 
-// Makes, for several environments at once, what it can of their resets. `is_due` tells which reset.
+// Makes those parts of the resets that can be made for several environments at once. `is_due`
+// selects the environments.
 template <typename IsDue>
 void HeavyEnvBatch::BeginAhead(std::span<const std::int32_t> envs, IsDue&& is_due) {
   if (!type_.begin_ahead) return;
@@ -365,8 +366,8 @@ std::vector<std::string> HeavyEnvBatch::ModelFields(std::int32_t env) const {
   return envs_[env]->ModelFields();
 }
 
-// Writes the infos of a step. They also stand for the next episode's until a reset writes those, as
-// none follows an end that is only reported or a reset that fails.
+// Writes the infos of a step. They also stand in for the infos of the next episode until a reset
+// writes these: no reset follows an end that is only reported, and a reset may fail.
 void HeavyEnvBatch::WriteInfo(const double* values, const RowRef& out) const {
   StoreInfos(spec_, values, out.view.infos, out.row);
   if (HasColumns(spec_, out.view.begun_infos)) {

@@ -51,7 +51,7 @@ Scheduler::Scheduler(ChunkRunner& runner, const Settings& settings)
       whole_chunk_(ChunkSize(settings.num_envs)),
       claim_(whole_chunk_),
       queue_(settings.num_envs) {
-  // with room for all, so that sending allocates nothing
+  // reserves room for all, so that sending allocates nothing
   inline_envs_.reserve(settings.num_envs);
 }
 
@@ -96,8 +96,8 @@ void Scheduler::Push(std::span<const std::int32_t> envs, std::int64_t pending) {
     queue_.Push(inline_envs_);
     inline_envs_.clear();
   }
-  // a claim may span several sends; in asynchronous mode other threads are busy with the other
-  // environments in flight, so that these go to idle threads
+  // a claim may span several sends, so the queue counts, too; in asynchronous mode all environments
+  // in flight count, because they keep other threads busy
   const auto beside = together_ > 1 ? synchronous_ ? queue_.size() : pending : 0;
   chunk_.store(ChunkSize(static_cast<std::int32_t>(beside) + count), std::memory_order_relaxed);
   queue_.Push(envs);
@@ -179,7 +179,7 @@ void Scheduler::RunInline() {
   runner_.RunChunk({.participant = CallerParticipant(),
                     .envs = whole_inline_ ? all_envs() : inline_envs_,
                     .whole_round = whole_inline_});
-  // only after the run, because the chunk may refer to inline_envs_
+  // cleared only after the run, because the chunk may refer to inline_envs_
   whole_inline_ = false;
   inline_envs_.clear();
 }

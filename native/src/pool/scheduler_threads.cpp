@@ -35,7 +35,7 @@ void Scheduler::Start() {
 // Called on the worker's own thread. False when it cannot work: `made` then has the exception.
 bool Scheduler::MakeOwn(std::int32_t worker, std::promise<void>& made) {
   try {
-    // before the first write, which decides where the memory's pages lie
+    // pinned before the first write, which decides where the memory's pages lie
     if (!pin_cpus_.empty()) PinThisThread(pin_cpus_[worker]);
     runner_.MakeEnvs(ranges_.Own(WorkerParticipant(worker)));
   } catch (...) {

@@ -14,7 +14,7 @@ constexpr std::int64_t kPicosecondsPerNs = 1'000;
 constexpr double kSecondsPerPicosecond = 1e-12;
 
 void AddTo(std::vector<std::int64_t>& counts, const TimeHistogram& histogram) {
-  // the first histogram meets an empty vector
+  // the vector is empty before the first histogram
   counts.resize(TimeHistogram::kBuckets);
   for (std::int32_t i = 0; i < TimeHistogram::kBuckets; ++i) counts[i] += histogram.Get(i);
 }
@@ -63,7 +63,7 @@ std::int32_t TimeHistogram::Bucket(std::int64_t picoseconds) {
 double TimeHistogram::Seconds(std::int32_t bucket) {
   if (bucket < kPerOctave) return bucket * kSecondsPerPicosecond;
   const std::int32_t shift = bucket / kPerOctave - 1;
-  // the bucket's middle, for all durations in it
+  // all durations in a bucket count as its middle
   const double first = bucket % kPerOctave + kPerOctave;
   return std::ldexp(first + 0.5, shift) * kSecondsPerPicosecond;
 }
@@ -106,7 +106,7 @@ void StepStats::AddRecv() {
   recv_timed_ = recv_sampler_.Next();
 }
 
-// Threads go on meanwhile, so that only some of the sums include what they add.
+// Threads go on meanwhile, so what they add may be in some of the sums only.
 StepStats::Totals StepStats::Sum() const {
   Totals sum;
   for (std::int32_t i = 0; i < participants_; ++i) {

@@ -49,8 +49,8 @@ std::unique_ptr<EnvBatch> HeavyBatch(const OptionColumns& options, std::int32_t 
   return MakeHeavyBatch(HeavyTypeOf<Env>(), options, first_row, num_envs);
 }
 
-// Facts of a task; they include the model's if `of_model`. Throws SpecError for a model that the
-// task cannot use.
+// Facts of a task; they include those of the model if `of_model`. Throws SpecError for a model that
+// the task cannot use.
 template <HeavyEnvironment Env>
 TaskFacts FactsOfTask(const OptionColumns& options, std::int32_t num_envs, bool of_model) {
   using Task = typename Env::Task;

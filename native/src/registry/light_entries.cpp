@@ -52,8 +52,7 @@ std::vector<std::uint8_t> ConfigBytes(const OptionColumns& options, std::int32_t
   return BytesOf(configs);
 }
 
-// The number of fields in a light environment's State, which has either named Reals or whole
-// numbers.
+// The layout of a light environment on a device; its State has either named Reals or whole numbers.
 template <LightEnvironment Env>
 DeviceLayout LightLayout(const typename Env::Config& defaults) {
   using State = typename Env::State;

@@ -27,7 +27,7 @@ class PlainLoopOf final : public PlainLoop {
         config_(config),
         spec_(SpecUnder<Env>(config)),
         obs_bytes_(spec_.observation.bytes()),
-        // 0 means no limit, so one that no episode reaches
+        // 0 means no limit: becomes one that no episode reaches
         max_episode_steps_(max_episode_steps > 0 ? max_episode_steps
                                                  : std::numeric_limits<std::int32_t>::max()),
         seed_(seed),

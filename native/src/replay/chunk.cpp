@@ -25,7 +25,8 @@ std::int64_t WholePages(std::int64_t bytes) {
   return (bytes + page - 1) / page * page;
 }
 
-// Reserves blocks on the disk for `bytes` more after the file's end at `offset`; 0 or an errno.
+// Reserves blocks on the disk for `bytes` more after the file's end at `offset`; returns 0 or an
+// errno.
 int ReserveBlocks(int file, std::int64_t offset, std::int64_t bytes) {
 #ifdef __APPLE__  // macOS has no posix_fallocate
   fstore_t wish{F_ALLOCATEALL, F_PEOFPOSMODE, 0, bytes, 0};
@@ -46,7 +47,8 @@ Slab::Slab(std::int64_t bytes, int file, std::int64_t file_offset) : bytes_(Whol
     data_ = MapPages(static_cast<std::size_t>(bytes_));
     return;
   }
-  // the file's own pages, which the kernel writes out, so that not all of them need to be in memory
+  // maps the file's own pages, which the kernel writes out, so that not all of them need to be in
+  // memory
   void* const memory = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE,
                             MAP_SHARED, file, file_offset);
   if (memory == MAP_FAILED) throw std::bad_alloc();
@@ -120,7 +122,7 @@ void ChunkAllocator::Grow() {
   chunk.data = fresh_;
   chunk.frames.resize(layout_.columns.size());
   free_.reserve(chunks_.size());  // so that giving back never throws
-  // chunk by chunk as needed, so that pages are touched only then
+  // taken chunk by chunk as needed, so that pages are touched only then
   fresh_ += layout_.chunk_bytes;
   --fresh_chunks_;
   free_.push_back(&chunk);

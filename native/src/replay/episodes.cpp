@@ -53,7 +53,8 @@ std::int64_t Episodes::Find(std::span<const std::int64_t> env_ids,
   streams.clear();
   for (const std::int64_t env_id : env_ids) {
     if (env_id < 0) ThrowEnvId(env_id, "is negative");
-    // only numbers are chosen here: Grow makes the streams, so an exception before changes nothing
+    // only numbers are chosen here: Grow makes the streams, so an exception before that changes
+    // nothing
     const std::int64_t known = StreamOf(env_id);
     streams.push_back(known >= 0 ? known : size() + num_new++);
     if (!seen.emplace(env_id, streams.back()).second) ThrowEnvId(env_id, "is there twice");
@@ -77,7 +78,7 @@ void Episodes::Grow(std::span<const std::int64_t> env_ids, std::span<const std::
   next_start_.resize(open_.size() * kinds_.size(), 0);
   next_obs_.resize(open_.size() * static_cast<std::size_t>(obs_bytes_), 0);
   if (has_priorities_) priority_.resize(open_.size() * static_cast<std::size_t>(history_rows_), kNaN);
-  // last, so that another thread that reads this number finds as many env_ids
+  // stored last, so that another thread that reads this number finds as many env_ids
   num_known_.store(size(), std::memory_order_release);
 }
 
@@ -146,7 +147,8 @@ void Episodes::Make(std::int64_t stream, const EpisodePart& part, double priorit
 void Episodes::SetPriority(std::int64_t stream, std::int64_t row, double priority) {
   if (!has_priorities_) {
     has_priorities_ = true;
-    // for all streams once the first priority is set, so that most buffers never have this array
+    // allocated for all streams once the first priority is set, so that most buffers never have
+    // this array
     priority_.assign(open_.size() * static_cast<std::size_t>(history_rows_), kNaN);
   }
   priority_[static_cast<std::size_t>(stream * history_rows_ + row % history_rows_)] = priority;
@@ -198,7 +200,7 @@ void Episodes::Load(Saved saved) {
   }
   std::vector<double> priority;
   if (!saved.priority.empty()) {
-    // the width of the ring may differ; only open episodes have items to begin
+    // the saved ring may have another width; only in open episodes can items still begin
     priority.assign(count * static_cast<std::size_t>(history_rows_), kNaN);
     for (std::size_t stream = 0; stream < count; ++stream) {
       const Open& open = saved.open[stream];

@@ -122,7 +122,7 @@ void GatherPlan::ReadHindsight(const HindsightSpec& spec) {
 
 void GatherPlan::GatherAll(std::span<const Sampled> batch, std::span<std::uint8_t* const> out,
                            WorkerThreads& threads) const {
-  // as many items as are worth a thread, however small each item is
+  // a range has as many items as are worth a thread, however small each item is
   const std::int64_t grain = std::max<std::int64_t>(1, kBytesPerRange / std::max<std::int64_t>(1, item_bytes_));
   threads.For(std::ssize(batch), grain, [&](std::int64_t begin, std::int64_t end) {
     Gather(batch, begin, end, out);
@@ -153,7 +153,7 @@ void GatherPlan::Prefetch(const Sampled& sampled) const {
   if (sampled.goal_row >= 0) __builtin_prefetch(RecordOfRow(layout_, run, sampled.goal_row));
   const std::uint8_t* const record = RecordOfRow(layout_, run, run.start);
   const std::int64_t bytes = std::min(run.length * layout_.row_bytes, kMost);
-  // also the last byte, as a run need not begin at a cache line
+  // prefetches the last byte, too, as a run need not begin at a cache line
   for (std::int64_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(record + at);
   __builtin_prefetch(record + bytes - 1);
 }

@@ -12,9 +12,9 @@
 namespace rollouts::replay {
 namespace {
 
-constexpr std::uint32_t kGoals = 0x474F414Cu;  // apart from the streams of environments and tables
+constexpr std::uint32_t kGoals = 0x474F414Cu;  // apart from the random streams of envs and tables
 
-// The distance of two goals; elements are summed in order.
+// The distance between two goals; elements are summed in order.
 template <typename T>
 double Distance(const std::uint8_t* a, const std::uint8_t* b, std::int64_t size) {
   double sum = 0;
@@ -73,7 +73,7 @@ void Hindsight::Prepare(std::span<Sampled> batch, std::uint64_t seed) const {
       const double drawn = UniformOf(block.word[2], block.word[3]);
       sampled.goal_row = before + 1 + static_cast<std::int64_t>(drawn * static_cast<double>(last - before));
     }
-    // the chunks stay those of the whole run, which the item's references are for
+    // the chunks stay those of the whole run, to which the item holds references
     run.start = step;
     run.length = static_cast<std::int32_t>(std::min(last - step, spec_.steps) + 1);
     run.at = 0;

@@ -68,7 +68,7 @@ std::int64_t RateLimiter::AdmittedSamples(std::int64_t n) const {
   // the samples that the lower bound leaves; a sample lowers the difference by one
   const double room = std::clamp(Diff(0) - spec_.min_diff, 0.0, static_cast<double>(n));
   auto admitted = static_cast<std::int64_t>(room);
-  // corrects the rounding of `room` by CanSample
+  // CanSample corrects the rounding of `room`
   while (admitted > 0 && !CanSample(admitted)) --admitted;
   return admitted;
 }

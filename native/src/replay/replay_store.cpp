@@ -14,7 +14,7 @@ namespace {
 // A stream's next row is prefetched while the rows of the four streams before it are written.
 constexpr std::size_t kStreamsAhead = 4;
 
-// Returns the options after checking them, before members are made of them.
+// Checks the options and returns them, before members are made from them.
 StoreOptions Checked(const StoreOptions& options) {
   const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
     if (value >= least) return;
@@ -36,7 +36,7 @@ class ReplayStore::Claims {
   Claims(ReplayStore& store, const char* call, std::span<const std::int64_t> ids)
       : store_(store), ids_(ids) {
     streams_.reserve(ids.size());
-    // under one lock, so that of two calls that share streams one gets all of its own
+    // claimed under one lock, so that one of two calls that share streams gets all of its streams
     const std::lock_guard<std::mutex> lock(store_.claims_mutex_);
     try {
       for (const std::int64_t id : ids) {
@@ -98,7 +98,7 @@ void ReplayStore::CheckOpen(const char* call) const {
 }
 
 void ReplayStore::Close() {
-  // set before the tables wake anybody, so that no new call begins
+  // set before the tables wake waiting calls, so that no new call begins
   closed_.store(true);
   for (const auto& table : tables_) table->Close();
 }
@@ -234,7 +234,7 @@ void ReplayStore::Refer(std::size_t table, std::span<const std::int64_t> streams
                         Runs& runs) {
   CheckOpen("insert");
   const std::shared_lock<std::shared_mutex> lock(state_mutex_);
-  // after another state is loaded, these rows are refused
+  // the generation makes Insert refuse these rows after another state is loaded
   runs.generation_ = tables_[table]->generation();
   runs.runs_.reserve(streams.size());
   // streams are not claimed here: an unclaimed stream does not change under this lock
@@ -276,7 +276,7 @@ void ReplayStore::Insert(std::size_t table, Runs& runs, std::span<const double> 
 
 void ReplayStore::Gather(const GatherPlan& plan, std::vector<Sampled>& batch,
                          std::span<std::uint8_t* const> out) {
-  // without a lock, because referenced rows do not change
+  // runs without a lock, because referenced rows do not change
   plan.GatherAll(batch, out, threads_);
   Drop(batch);
 }

@@ -63,7 +63,7 @@ class Uniform final : public Selector {
   void Load(StateReader& reader, std::span<const std::int32_t> slots,
             std::span<const double>) override {
     Clear();
-    // in the saved order, because a random number picks by place
+    // inserted in the saved order, because a random number picks by place
     for (const std::int32_t slot : LoadOrder(reader, slots, place_.size())) Insert(slot, 0);
   }
 
@@ -125,7 +125,7 @@ class Prioritized final : public Selector {
  private:
   double Weight(double priority) {
     if (exponent_ == 1.0) return priority;
-    // new items come with one priority after the other, most often the same one
+    // new items usually come with the same priority as the item before, so its weight is kept
     if (priority != last_priority_) {
       last_priority_ = priority;
       // 0 ** 0 is 1, so that with exponent 0 all items are alike

@@ -44,7 +44,7 @@ void VisitMemory(const ChunkLayout& layout, std::uint8_t* data, std::int32_t num
   }
 }
 
-// Reads a chunk into one that nobody else has yet.
+// Reads a chunk into `chunk`, which no other thread uses yet.
 void GetChunk(StateReader& reader, const ChunkLayout& layout, Chunk& chunk) {
   chunk.stream = GetNumber(reader);
   chunk.number = GetNumber(reader);
@@ -292,8 +292,8 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
   writer.Put(contents.limiter.inserts());
   writer.Put(contents.limiter.samples());
   writer.Put(contents.limiter.deletes());
-  // the seed and the number of draws are all of a random stream: samples continue as they would
-  // have
+  // the seed and the number of draws determine a random stream: after a load, samples continue as
+  // they would have
   writer.Put(contents.random.seed());
   writer.Put(contents.random.draws());
   writer.Put(contents.max_priority);
@@ -309,7 +309,7 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
     writer.Put(item.insert_index);
     writer.Put(item.times_sampled);
   }
-  // in order, because it decides which slot, and so which key, the next item gets
+  // saved in order, because the order decides which slot, and so which key, the next item gets
   for (const std::int32_t slot : contents.free_slots) writer.Put(slot);
   contents.sampler->Save(writer);
   contents.remover->Save(writer);

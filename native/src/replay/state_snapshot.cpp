@@ -41,7 +41,7 @@ std::vector<std::uint8_t> StateSnapshot::Next() {
   if (ended_) return {};
   std::vector<std::uint8_t> piece;
   if (!std::exchange(begun_, true)) piece = std::move(opening_);
-  // with room for the last chunk, which may end beyond the piece's size
+  // reserves room for the last chunk, which may end beyond the piece's size
   piece.reserve(piece.size() + kPieceBytes + static_cast<std::size_t>(layout_.chunk_bytes));
   StateWriter writer(piece);
   std::size_t next = next_;

@@ -52,14 +52,14 @@ std::vector<std::uint8_t> Fingerprint(const ChunkLayout& layout,
   for (const ColumnSpec& spec : layout.specs) {
     PutText(writer, spec.name);
     PutText(writer, spec.dtype);
-    // with its length, so that two different shapes never give the same bytes
+    // added with its length, so that two different shapes never give the same bytes
     writer.Put(static_cast<std::uint64_t>(spec.shape.size()));
     for (const std::int64_t extent : spec.shape) writer.Put(extent);
     writer.Put(spec.stack);
     writer.Put(static_cast<std::uint8_t>(spec.padding));
   }
   for (const auto& table : tables) {
-    // all but the seed: a state brings its own
+    // adds all but the seed, because a state has its own
     const TableSpec& spec = table->spec();
     PutText(writer, spec.name);
     writer.Put(spec.max_size);
@@ -86,7 +86,7 @@ std::span<const std::uint8_t> OpenBody(std::span<const std::uint8_t> state) {
                     ", this version of rollouts reads " + std::to_string(kVersion));
   }
   std::uint64_t theirs;
-  // the lengths are checked first, because they tell where the checksum is
+  // the lengths are checked first, because they give the place of the checksum
   if (header.zero != 0 || state.size() < sizeof(header) + sizeof(theirs) ||
       header.body_bytes != state.size() - sizeof(header) - sizeof(theirs)) {
     throw SpecError("is truncated or damaged: it has " + std::to_string(state.size()) +

@@ -126,7 +126,7 @@ void Stream::AppendStack(std::size_t c, const std::uint8_t* value, bool first) {
       stack.numbers[k] = -1;
     } else if (may_pad && k > kept && stack.frames[k - 1] &&
                SameFrame(c, frame, stack.frames[k - 1])) {
-      // a frame is repeated, as resets do: it is stored once
+      // a frame that is repeated, as after resets, is stored once
       stack.frames[k] = stack.frames[k - 1];
       stack.numbers[k] = stack.numbers[k - 1];
     } else {
@@ -223,7 +223,7 @@ void Stream::ReadStacks() {
       std::size_t index = chunks_.size() - 1;
       while (index > 0 && chunks_[index]->frames[c].first > number) --index;
       const Chunk& holder = *chunks_[index];
-      // the frame may be freed with the row that it belonged to
+      // the frame may have been freed with the row that it belonged to
       if (number < holder.frames[c].first) continue;
       stacks_[c].numbers[k] = number;
       stacks_[c].frames[k] =

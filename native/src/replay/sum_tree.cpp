@@ -59,7 +59,8 @@ inline std::int64_t SumTree::ChildOf(const Node& node, double& target) {
   }
   target = left;
   if (child < kFanout) return child;
-  // after rounding, a rest may be left after all children: it belongs to the last with any weight
+  // after rounding, a rest may be left after all children: it belongs to the last child with any
+  // weight
   do {
     --child;
   } while (child > 0 && node.value[child] <= 0);

@@ -94,7 +94,7 @@ Table::~Table() = default;  // the chunks are freed with their allocator
 
 bool Table::Wait(std::unique_lock<std::mutex>& lock, std::condition_variable& event,
                  std::int32_t& waiting, std::optional<Clock::time_point> deadline) {
-  // a deadline in the past, as in InsertNow, waits for nothing
+  // with a deadline in the past, as in InsertNow, there is no wait
   if (deadline && Clock::now() >= *deadline) return false;
   ++waiting;
   if (deadline) {
@@ -150,7 +150,7 @@ std::int64_t Table::Insert(std::span<const RowRun> runs, std::span<const double>
 
 std::int64_t Table::InsertOne(const RowRun& run, double priority) {
   Contents& contents = *contents_;
-  // without a priority it gets the highest one, so that the item is sampled soon
+  // without a priority the item gets the highest one, so that it is sampled soon
   if (std::isnan(priority)) priority = contents.max_priority;
   contents.max_priority = std::max(contents.max_priority, priority);
   // a full table removes an item first
@@ -183,7 +183,7 @@ void Table::RemoveSlot(std::int32_t slot) {
   // the item's keys are invalid from here on
   item.generation = (item.generation + 1) & kGenerations;
   item.run.Unref(allocator_);
-  // no allocation, because GrowTo has made room for every slot
+  // allocates nothing, because GrowTo has made room for every slot
   contents.free_slots.push_back(slot);
 }
 
@@ -232,7 +232,7 @@ void Table::DrawAdmitted(std::int64_t count) {
   contents.sampler->SelectMany(contents.random, picks_);
   // items lie anywhere in memory, so they are prefetched and their cache misses overlap
   for (const Selector::Pick& pick : picks_) __builtin_prefetch(&contents.items[pick.slot], 1);
-  // likewise for their chunks, which are referenced next
+  // their chunks are prefetched likewise, because they are referenced next
   for (const Selector::Pick& pick : picks_) {
     __builtin_prefetch(contents.items[pick.slot].run.first, 1);
   }

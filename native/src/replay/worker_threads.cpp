@@ -48,7 +48,7 @@ class WorkerThreads::Crew {
   std::atomic<std::int32_t> at_work_{0};
   std::atomic<bool> ending_{false};
 
-  const Body* body_ = nullptr;  // this round's, as are the next two; written before it starts
+  const Body* body_ = nullptr;  // for this round, as are the next two; written before it starts
   std::int64_t count_ = 0;
   std::int64_t grain_ = 1;
   std::atomic<std::int64_t> next_{0};
@@ -70,7 +70,7 @@ void WorkerThreads::Start() {
 }
 
 void WorkerThreads::For(std::int64_t count, std::int64_t grain, const Body& body) {
-  // does not wait for another caller's loop, but copies alone then
+  // does not wait for another caller's loop, but runs alone then
   std::unique_lock<std::mutex> caller(callers_, std::defer_lock);
   if (num_threads_ > 1 && count > grain && caller.try_lock()) {
     if (!crew_) crew_ = std::make_unique<Crew>(num_threads_ - 1, spin_);

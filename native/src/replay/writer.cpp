@@ -95,7 +95,7 @@ void Writer::CutBroken(const std::uint8_t* obs) {
     return std::memcmp(episodes_.next_obs(stream), begin, size) != 0;
   };
   for (const Range& range : ranges_) {
-    // most often all observations are the next ones of the step before
+    // most often all observations are those that followed the step before
     const std::size_t size = bytes * static_cast<std::size_t>(range.count);
     const std::int64_t count = differs(range.first, obs, size) ? range.count : 0;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -142,11 +142,11 @@ void Writer::Append(const NewSteps& steps) {
   rows_.resize(count);
   store_->Append(batch, rows_);
 
-  // row by row, so that a rollout gives the same items as its steps one by one
+  // recorded row by row, so that a rollout gives the same items as its steps one by one
   for (std::size_t i = 0, b = 0; i < count; ++i, b = b + 1 < streams_.size() ? b + 1 : 0) {
     if (rows_[i] < 0) continue;
     if (steps.priorities || episodes_.has_priorities()) {
-      // set for rows without a priority too: else the ring would keep an old row's
+      // set for rows without a priority, too: else the ring would keep the priority of an old row
       const double none = std::numeric_limits<double>::quiet_NaN();
       episodes_.SetPriority(streams_[b], rows_[i], steps.priorities ? steps.priorities[i] : none);
     }
@@ -187,7 +187,7 @@ void Writer::Complete(std::span<const std::int64_t> streams, bool is_broken) {
   cut_obs_.clear();
   for (const std::int64_t stream : streams) {
     const Episodes::Open& open = episodes_.open(stream);
-    // in the others the last step has no next observation, and is left out
+    // in other streams the last step has no next observation, and is left out
     if (!open.is_open || !open.is_known) continue;
     whole.push_back(stream);
     const std::uint8_t* const obs = episodes_.next_obs(stream);

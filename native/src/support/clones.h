@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compiles one function body for several instruction sets; the loader picks the best that the
-// machine has. Without fused multiply-add contraction all of them give the same bits. `flatten`,
-// because a call left in the loop prevents the vectorisation. ThreadSanitizer gets one body: its
-// run-time is not there yet when the loader picks.
+// machine has. Without fused multiply-add contraction all of them give the same bits. The body is
+// compiled with `flatten`, because a call left in the loop prevents the vectorisation.
+// ThreadSanitizer gets one body: its run-time is not initialised yet when the loader picks.
 #pragma once
 
 #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && \

@@ -92,8 +92,8 @@ void Fiber::Start(void (*run)(void*), void* context) {
   run_ = run;
   context_ = context;
   ended_ = false;
-  // as SwitchStack leaves a stack: six registers and the return address; the stack is then aligned
-  // to 16
+  // laid out as SwitchStack leaves a stack: six registers and the return address; the stack is then
+  // aligned to 16
   auto** top = reinterpret_cast<void**>(stack_ + kStackBytes) - 3;
   *top = reinterpret_cast<void*>(&FirstFrame);
   void** const registers = top - 6;

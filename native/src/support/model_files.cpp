@@ -33,7 +33,8 @@ std::string Decoded(std::string_view value) {
   return text;
 }
 
-// Tells if a value may name a file: most values are numbers, which need no look at the disk.
+// Tells if a value may name a file: most values are numbers, for which the disk need not be
+// accessed.
 bool MayBeName(std::string_view value) {
   const bool has_digit = value.find_first_of("0123456789") != std::string_view::npos;
   const bool numbers = value.find_first_not_of("0123456789 .+-eE\t\r\n") == std::string_view::npos;
@@ -87,7 +88,7 @@ struct Search {
     CollectValues(XmlText(file), values);
   }
 
-  // Looks for files and folders that values name, with the folders in a value or without
+  // Looks for files and folders that values name, with or without the folders in a value
   // (strippath).
   void Look() {
     const auto names = values;

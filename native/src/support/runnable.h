@@ -19,7 +19,8 @@ std::vector<const Kernels*> Runnable([[maybe_unused]] const Kernels* avx512,
                                      const Kernels* baseline) {
   std::vector<const Kernels*> found;
 #if defined(__x86_64__) && defined(__GNUC__)
-  // all extensions that the files of these sets are compiled for, not only those in their names
+  // checks all extensions that the files of these sets are compiled for, not only those in their
+  // names
   const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
   const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
@@ -30,8 +31,8 @@ std::vector<const Kernels*> Runnable([[maybe_unused]] const Kernels* avx512,
   return found;
 }
 
-// The variant that the environment variable names. Without it the widest; null where it is `none`,
-// if that is a choice.
+// The variant that the environment variable names; the widest one if it is not set. Null if its
+// value is the word in `none`.
 template <typename Kernels>
 const Kernels* NamedBy(const char* variable, const std::vector<const Kernels*>& runnable,
                        const char* none = nullptr) {

@@ -31,7 +31,7 @@ class Hash {
     for (const std::uint8_t byte : bytes) value_ = (value_ ^ byte) * 0x100000001B3u;
   }
   void Add(const std::string& text) {
-    // with its length, so that two texts together never give the bytes of two others
+    // added with its length, so that two texts together never give the bytes of two others
     const std::uint64_t size = text.size();
     Add({reinterpret_cast<const std::uint8_t*>(&size), sizeof(size)});
     Add({reinterpret_cast<const std::uint8_t*>(text.data()), text.size()});
@@ -57,7 +57,7 @@ std::string Text(const OptionValue& value) {
     return text->substr(text->find_last_of('/') + 1);  // npos + 1 is 0
   }
   if (const auto* number = std::get_if<double>(&value)) {
-    // by its bits, because text would round it
+    // written by its bits, because text would round it
     return std::to_string(std::bit_cast<std::uint64_t>(*number));
   }
   if (const auto* whole = std::get_if<std::int64_t>(&value)) return std::to_string(*whole);
@@ -91,7 +91,7 @@ Opened Open(std::span<const std::uint8_t> sealed) {
     throw SpecError("is truncated or damaged: it has " + std::to_string(sealed.size()) +
                     " bytes, its header says otherwise");
   }
-  // last, because it reads all bytes, and its message explains least
+  // checked last, because it reads all bytes, and its message explains least
   if (header.checksum != ChecksumOf(sealed)) throw SpecError("is damaged: its checksum is wrong");
 
   return {{body.begin(), body.begin() + header.type_bytes},

@@ -112,7 +112,7 @@ Moments MomentsOfRows(const T* rows, std::int64_t num_rows, std::int64_t size) {
     MomentsOfColumn(rows, num_rows, moments);
     return moments;
   }
-  // row after row, as NumPy adds along the first axis
+  // adds row after row, as NumPy does along the first axis
   Add(rows, num_rows, size, moments.mean.data());
   for (double& mean : moments.mean) mean /= count;
   AddApart(rows, num_rows, size, moments.mean.data(), moments.var.data());

@@ -45,8 +45,8 @@ EnvSpec MakeSpec(EnvSpec spec, const Wrappers& wrappers, const std::optional<Fra
 
 }  // namespace
 
-// Rows of one Run. Environments write observations to other memory where callers see something
-// else.
+// Rows of one Run. Environments write their observations to other memory if callers see different
+// ones.
 class WrappedEnvBatch::Rows final : public RowSource {
  public:
   Rows(WrappedEnvBatch& batch, std::span<const std::int32_t> envs, const Work& work,
@@ -128,7 +128,7 @@ const std::uint8_t* WrappedEnvBatch::ChangeActions(std::span<const std::int32_t>
   return reinterpret_cast<const std::uint8_t*>(actions_.data());
 }
 
-// Done by the thread that stepped the rows, before anybody reads them.
+// Done by the thread that stepped the rows, before they are read.
 void WrappedEnvBatch::FinishRows(std::span<const std::int32_t> envs, const Work& work,
                                  const BatchView& shown, const RowSource::Rows& rows) {
   std::int64_t row = rows.first;

@@ -49,7 +49,7 @@ def from_env_fns(
     such as Text and Graph) is pickled. A process that dies is started again; only the episodes of
     its environments are lost.
 
-    It differs from Gymnasium's AsyncVectorEnv in three ways. An environment's exception becomes the
+    It differs from Gymnasium's AsyncVectorEnv in these ways. An environment's exception becomes the
     `__cause__` of an EnvError, without warnings, and its process lives on. Actions reach an
     environment in the dtype of its action space. It accepts what AsyncVectorEnv refuses: spaces of
     any kind, and a reset_mask that marks nothing, which resets nothing. No info is cast or refused:
@@ -62,19 +62,18 @@ def from_env_fns(
 
     Args:
       env_fns: N functions without arguments, each of which makes a `gymnasium.Env`. They are
-        called where the environments are. With start methods other than "fork" they are pickled
-        (by cloudpickle, so lambdas work).
+        called in the process that steps the environment. With start methods other than "fork" they
+        are pickled (by cloudpickle, so lambdas work).
       num_processes: Processes P. Environments of one process step one after the other;
-        environment i belongs to process i * P // N, or about so. 0: this process, in the thread
-        that sends, as in SyncVectorEnv: for environments so cheap that messages cost more, and for
-          a debugger. None: as many as this process may use CPUs if steps compute, and more, up to
-          one for each environment, if they wait (for a simulator, the network, a clock). With more
-          environments than CPUs a trial decides: the first function makes an environment in a
-          process of its own, which is reset, stepped with random actions for about 20 ms, and
-          closed. Give a number where a trial does harm, or where the first environment is unlike
-          the others. A RuntimeWarning follows if environments turn out to wait one after the other
-          while CPUs idle; where warnings are errors, the batch comes with the next recv.
-        are errors, the batch comes with the next recv.
+        environment i belongs to process i * P // N or a neighbour of it. 0: this process, in the
+        thread that sends, as in SyncVectorEnv: for environments so cheap that messages cost more,
+        and for a debugger. None: one for each CPU that this process may use if steps compute, and
+        more, up to one for each environment, if they wait (for a simulator, the network, a clock).
+        With more environments than CPUs a trial decides: the first function makes an environment in
+        a process of its own, which is reset, stepped with random actions for about 20 ms, and
+        closed. Give a number where a trial does harm, or where the first environment is unlike the
+        others. A RuntimeWarning follows if environments turn out to wait one after the other while
+        CPUs idle; where warnings are errors, the batch comes with the next recv.
       batch_size: Rows B of a recv. None or N: synchronous, every environment steps together.
         Less than N: asynchronous, recv returns the first B to finish.
       seed: Seed of the first reset: environment i is reset with seed + env_id. None: unseeded. The
@@ -159,8 +158,8 @@ def from_parallel_env_fns(
       A MultiAgentVectorEnv, as `make_vec` makes it of a native id with several agents, but without
       states and options. It owns processes: close it or use it in a `with`. Observations of agents
       that are not there are zeros. Infos of an environment's agents are in `info["agent_infos"]`,
-      an object array of mappings by agent. Where same-step autoreset ended an episode, the array
-      has the infos of the reset.
+      an object array of mappings agent -> info. Where same-step autoreset ended an episode, the
+      array has the infos of the reset.
 
     Raises:
       SpecError: An argument is wrong, or the environments' agents or spaces differ.

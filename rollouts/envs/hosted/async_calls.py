@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class AsyncCalls:
-    """`reset_async`, `reset_wait`, `step_async` and `step_wait`, each pair in turn."""
+    """`reset_async` and `reset_wait`, `step_async` and `step_wait`; the second ends each call."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class AsyncCalls:
         resets: Resets,
         infos: BatchInfos,
     ) -> None:
-        """Takes what sends, receives and resets."""
+        """Takes the objects that send, receive and reset."""
         self._host, self._flight, self._infos = host, flight, infos
         self._sender, self._receiver, self._resets = sender, receiver, resets
         self._rows_reset: Array | None = None

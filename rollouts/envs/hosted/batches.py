@@ -57,7 +57,8 @@ class HostedEpisodes:
 
     Attributes:
       returns, lengths: (N,) float64 and int32, so far.
-      has_ended, has_begun: (N,) bool: whether the last row ended an episode, whether there was one.
+      has_ended, has_begun: (N,) bool: whether the last row ended an episode, and whether there was
+        any row.
       all_can_step: Whether no environment needs a reset first.
     """
 
@@ -92,7 +93,7 @@ class HostedEpisodes:
 
 
 class BatchReader:
-    """Makes batches of what a host's environments have done."""
+    """Makes batches from the rows in which a host's environments write their results."""
 
     def __init__(
         self,
@@ -212,7 +213,7 @@ class BatchInfos:
         self._has_statistics, self._reports_errors = has_statistics, reports_errors
 
     def of_step(self, batch: Batch) -> Info:
-        """The environments' own infos, statistics, final ones and failures; see `from_env_fns`."""
+        """The environments' own infos, statistics, final infos and failures; see `from_env_fns`."""
         info = self._reader.infos(batch, same_step=self._same_step)
         if self._has_statistics:
             info = add_statistics(info, batch, same_step=self._same_step)

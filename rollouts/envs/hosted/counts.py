@@ -36,7 +36,7 @@ class Counts:
         self._has_warned = False
 
     def stats(self, num_in_flight: int) -> PoolStats:
-        """The counts of `VectorEnv.stats`. Times of light environments are samples."""
+        """The counts of `VectorEnv.stats`. Only some steps of light environments are timed."""
         arrays = self._host.arrays
         counts = arrays["step_time_count"].astype(np.float64)
         means = np.full(self._host.num_envs, math.nan)

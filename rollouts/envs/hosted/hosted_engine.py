@@ -257,7 +257,7 @@ class HostedEngine:
             self.close()
 
     def close(self, **kwargs: Any) -> None:
-        """Closes environments and ends processes; wakes those who wait in `recv`.
+        """Closes environments and ends processes; wakes threads that wait in `recv`.
 
         Args:
           kwargs: timeout: seconds that environments may take, after which their process is
@@ -427,14 +427,14 @@ class HostedEngine:
         return (self.env_spec,) * self.num_envs
 
     def mujoco_engines(self) -> list[tuple[str, str]]:
-        """Returns an empty list: it is not known which engine environments in Python use."""
+        """Returns ("", "") for each: the engines of environments in Python are not known."""
         return [("", "")] * self.num_envs
 
     # -- what environments in Python cannot do --------------------------------------
 
     @property
     def recipe(self) -> NoReturn:
-        """Raises SpecError: functions are no ids."""
+        """Raises SpecError: environments are made by functions, which have no ids."""
         refuse(self, "recipe")
 
     collect = lacking("collect")

@@ -107,7 +107,7 @@ class InFlight:
             self._order.append(rows)
 
     def take_order(self) -> Array | None:
-        """Returns the rows sent since the last batch, in the order sent; synchronous mode."""
+        """Returns the rows sent since the last batch, in the order sent; synchronous mode only."""
         order, self._order = self._order, []
         if len(order) == 1 and order[0] is None:
             return None

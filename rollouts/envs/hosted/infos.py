@@ -39,8 +39,8 @@ def merge_own_infos(num_rows: int, rows: Sequence[int], infos: Sequence[Info]) -
 def merge_infos(num_rows: int, rows: Sequence[int], infos: Sequence[dict[Any, Any]]) -> Info:
     """Merges infos column by column.
 
-    Equal to a `gymnasium.vector.VectorEnv._add_info` per info, where that keeps every value: it
-    casts all values to the type of the first, and raises where it cannot.
+    The result equals that of a `gymnasium.vector.VectorEnv._add_info` per info, where the latter
+    keeps every value: it casts all values to the type of the first, and raises where it cannot.
 
     Args:
       num_rows: Rows B of the batch.
@@ -55,7 +55,7 @@ def merge_infos(num_rows: int, rows: Sequence[int], infos: Sequence[dict[Any, An
     """
     columns: dict[Any, tuple[list[int], list[Any]]] = {}
     for row, info in zip(rows, infos, strict=True):
-        for key, value in dict.items(info):  # not the method of a subclass
+        for key, value in dict.items(info):  # by dict's own method, which a subclass may override
             column = columns.get(key)
             if column is None:
                 columns[key] = ([row], [value])

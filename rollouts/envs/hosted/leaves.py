@@ -20,7 +20,7 @@ _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One part of a nested space that is itself no Dict or Tuple.
+    """One part of a nested space that is itself neither a Dict nor a Tuple.
 
     Attributes:
       path: Keys and indices that lead from a whole value to this part of it.
@@ -127,8 +127,8 @@ def _array(leaf: Leaf, column: Any, rows: int) -> Array:
         )
     if array.dtype == leaf.dtype or np.can_cast(array.dtype, leaf.dtype, "same_kind"):
         return array
-    # signed for unsigned numbers, or floats without a fraction, are fine as long as no value
-    # changes
+    # signed numbers in place of unsigned ones, or floats without a fraction, are accepted as long
+    # as no value changes
     with np.errstate(invalid="ignore"):
         converted = array.astype(leaf.dtype) if array.dtype.kind in "biuf" else None
     if converted is None or not np.array_equal(converted, array):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`BatchReceiver`: batches of what the environments have done."""
+"""`BatchReceiver`: waits for environments, and returns their results as batches."""
 
 from __future__ import annotations
 

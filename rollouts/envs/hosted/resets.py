@@ -34,7 +34,7 @@ class Resets:
         same_step: bool,
         seed: int | None,
     ) -> None:
-        """Takes the seed of the first reset, and what sends and receives."""
+        """Takes the seed of the first reset, and the objects that send and receive."""
         self._host, self._episodes, self._flight = host, episodes, flight
         self._reader, self._receiver = reader, receiver
         self._batch_size, self._offset, self._seed = batch_size, env_id_offset, seed

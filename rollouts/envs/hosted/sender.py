@@ -57,7 +57,7 @@ class ActionSender:
         for leaf, column in enumerate(columns):
             if leaf not in objects:
                 host.arrays[f"action/{leaf}"][slice(None) if rows is None else rows] = column
-        # before the processes get them, because another thread may receive their rows at once
+        # before the processes get the actions: another thread may then receive the rows at once
         flight.send(rows)
         flight.out = targets
         with host.lock:
@@ -82,7 +82,7 @@ class ActionSender:
         return targets
 
     def _without_lost(self, rows: Array | None) -> Array | None:
-        """Cuts episodes short whose process has died meanwhile; returns the other rows."""
+        """Cuts short the episodes whose process has died meanwhile; returns the other rows."""
         lost = self._host.lost
         everything = np.arange(self._host.num_envs) if rows is None else rows
         told = []

@@ -38,8 +38,8 @@ class AgentRowSet(HeldRows):
 
     Attributes:
       groups: Name -> (*rows, A, ...) of each group, in their order.
-      arrays: In the order of `StepBatch`, where worlds have only `terminated`, which is `ended`,
-        env_id and episode_length; then seven for each group.
+      arrays: In the order of `StepBatch`, of which worlds have only `terminated` (their `ended`),
+        env_id and episode_length; then seven arrays for each group.
       ended, episode_length: (*rows,) bool and int32, of worlds.
     """
 

@@ -140,7 +140,7 @@ class Teams:
         return [reader.form for reader in self._readers]
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
-        """A tensor for each group; and K for a sequence (K, N, ...), None for (N, ...)."""
+        """Returns each group's actions as a tensor; and K for (K, N, ...), None for (N, ...)."""
         read = [reader.read(one) for reader, one in zip(self._readers, actions, strict=True)]
         counts = {count for _, count in read}
         if len(counts) > 1:

@@ -11,7 +11,7 @@ from rollouts.envs.kernel.launch_args import TeamMemory
 MOST_AGENTS = 8  # agents of a world that a thread steps alone
 # bytes of a world, which a thread keeps in registers: larger ones would be in local memory
 _MOST_WORLD_BYTES = 256
-_MOST_OBS_BYTES = 1024  # bytes of one agent's observation: 32 threads have slots for one
+_MOST_OBS_BYTES = 1024  # bytes of one agent's observation: slots of 32 threads then fit
 _MOST_SLOTS_BYTES = 40 * 1024  # bytes of a block's slots
 _MOST_THREADS = 64  # threads of a block: few, to spread environments over the whole GPU
 _WARP = 32

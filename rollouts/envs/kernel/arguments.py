@@ -75,7 +75,7 @@ class ActionReader:
         device: torch.device,
         name: str = "actions",
     ) -> None:
-        """Makes a check of actions (*rows, *action_shape), which is called `name` in errors."""
+        """Makes a reader of actions (*rows, *action_shape), which errors call `name`."""
         self._space, self._device, self._name = space, device, name
         self._is_box = isinstance(space, spaces.Box)
         self._dtypes = (torch.float32,) if self._is_box else (torch.int64, torch.int32)
@@ -87,7 +87,7 @@ class ActionReader:
         return [(one, one.itemsize) for one in self._dtypes], self._rows, self._device
 
     def read(self, actions: Any) -> tuple[Tensor, int | None]:
-        """The actions as a tensor; and K for a sequence (K, N, ...), None for (N, ...).
+        """Returns the actions as a tensor; and K for (K, N, ...), None for (N, ...).
 
         Raises:
           SpecError: Another shape, dtype or device.

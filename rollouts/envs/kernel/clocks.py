@@ -27,7 +27,7 @@ _NO_FAULT = -1  # all bits
 
 
 class Clocks:
-    """The state of episodes that is no part of their dynamics; kernels get the addresses.
+    """The state of episodes that is not part of their dynamics; kernels get the addresses.
 
     Attributes:
       clock: (N,) each, by the names of an EpisodeClock.
@@ -82,5 +82,5 @@ class Clocks:
 
 
 def _as_signed(seed: int) -> int:
-    """The number with the same 64 bits."""
+    """Returns the signed number with the same 64 bits."""
     return seed - 2**64 if seed >= 2**63 else seed

@@ -50,7 +50,7 @@ class CudaKernel:
             )
         self._driver = _bindings("driver")
         self._device = device
-        # torch creates the context for all that follows
+        # torch creates the context, which all calls below use
         with torch.cuda.device(device):
             torch.cuda.current_stream()
             torch.zeros(1, device=device)
@@ -86,7 +86,7 @@ class CudaKernel:
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0
     ) -> None:
-        """Puts it on torch's current stream and returns; data that `args` points to must stay."""
+        """Puts a launch on torch's current stream and returns; data of `args` must stay valid."""
         self._loaded.allow(shared_bytes)
         entry = self._entries[-1 if args.takes_many_steps else 0]
         entry.launch(ctypes.addressof(args), num_blocks, num_threads, shared_bytes)
@@ -225,7 +225,7 @@ def _options(source: KernelSource, arch: str) -> tuple[list[str], list[str]]:
         f"--gpu-architecture={arch}",
         # no fused operations, so that sums equal the host's
         "--fmad=false",
-        # functions for the host only, such as VisitConfig, have no annotation
+        # functions that only the host calls, such as VisitConfig, have no annotation
         "--device-as-default-execution-space",
         # reports registers and memory, without a change of code
         "--ptxas-options=-v",

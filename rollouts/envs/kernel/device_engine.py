@@ -221,7 +221,7 @@ class DeviceEngine(ABC):
     def _read_options(
         self, id: str, given: Mapping[str, Any], num_envs: int, obs_dtype: str
     ) -> Options:
-        """Options of the environments; raises for options of other kinds of engines."""
+        """Returns the environments' options; raises SpecError for one that only others have."""
 
     @abstractmethod
     def _make_steps(

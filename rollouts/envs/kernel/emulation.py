@@ -27,7 +27,7 @@ _recorded: ContextVar[Callable[[Call], None] | None] = ContextVar("recorded", de
 
 @contextmanager
 def recording(keep: Callable[[Call], None]) -> Iterator[None]:
-    """Passes kernels in the block to `keep` instead of running them, with copied arguments."""
+    """Passes kernels that the block launches to `keep`, with copied arguments, and runs none."""
     token = _recorded.set(keep)
     try:
         yield

@@ -42,8 +42,8 @@ class Kernel(Protocol):
         """The number of launches so far."""
 
     def step_entry(self, shared_bytes: int) -> _native.CudaEntry | None:
-        """The launches of a step for native code, with this much shared memory per block; None:
-        only `launch` can launch."""
+        """The object by which native code launches a step, with this much shared memory per block;
+        None: only `launch` can launch."""
 
     def launch(
         self, args: Launch, num_blocks: int, num_threads: int, shared_bytes: int = 0

@@ -66,7 +66,7 @@ class Actors(Protocol):
         """Returns an empty launch."""
 
     def fill(self, launch: Launch) -> None:
-        """Writes the launch's own numbers into it, besides arrays and rules."""
+        """Writes the numbers into a launch that this kernel needs besides arrays and rules."""
 
     def row_set(self, shape: tuple[int, ...], launch: Launch) -> Any:
         """Returns rows of a shape, with the launch that writes them."""
@@ -79,7 +79,7 @@ class Actors(Protocol):
         """The `ActionReader.form` of each group of agents, or of the one agent."""
 
     def read(self, actions: Any) -> tuple[list[Tensor], int | None]:
-        """A tensor for each group of agents; K for a sequence (K, N, ...), None for (N, ...)."""
+        """Returns each group's actions as a tensor; and K for (K, N, ...), None for (N, ...)."""
 
     def empty(self, num_steps: int) -> list[Tensor]:
         """Returns an array (K, N, ...) for each group, which a launch fills with random actions.
@@ -118,11 +118,11 @@ class KernelSteps:
         self._ring: RowRing[Any] = RowRing(setting.num_envs, self._row_set)
         self.arrays.set_options(columns)
         self._launches = self._native_launches()
-        # kept until the next launch on the same stream
+        # tensors that a launch reads, kept until the next launch on the same stream
         self._held_actions: list[Tensor] = []
 
     def _native_launches(self) -> _native.StepLaunches:
-        """Steps as one native call each."""
+        """Returns the object that steps by one native call."""
         block, kernel = self._block, self.kernel
         launch: Any = type(self._actors.new_launch())
         entry = kernel.step_entry(block.shared_bytes)
@@ -277,7 +277,8 @@ class KernelSteps:
         return self.arrays.save(rows)
 
     def load(self, rows: Sequence[int], states: list[bytes]) -> None:
-        """Takes over states of this or the C++ pool; reals of light ones are rounded to 32 bits."""
+        """Takes over states of this pool or the C++ pool; reals of light environments are rounded
+        to 32 bits."""
         self.arrays.load(rows, states)
 
     @property

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of kernels, as ctypes structures.
 
-`EnvLaunch` of native/include/rollouts/device/env_kernels.h, `WorldLaunch` of world_launch.h.
+They mirror `EnvLaunch` of native/include/rollouts/device/env_kernels.h and `WorldLaunch` of
+world_launch.h.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Fault(IntEnum):
 
 
 def pointers(*names: str) -> list[tuple[str, type[ctypes.c_void_p]]]:
-    """Members of a structure that are addresses."""
+    """Members of a ctypes structure that hold addresses."""
     return [(name, ctypes.c_void_p) for name in names]
 
 
@@ -94,7 +95,7 @@ class Launch(ctypes.Structure):
 
     @property
     def takes_many_steps(self) -> bool:
-        """Tells if the kernel's last entry is called, instead of the first."""
+        """Tells if the launch calls the kernel's last entry point instead of the first."""
         return False
 
 

@@ -58,7 +58,7 @@ class OneAgent:
         return EnvLaunch()
 
     def fill(self, launch: Launch) -> None:
-        """Does nothing: there are only arrays and rules."""
+        """Does nothing: the launch needs no more than its arrays and rules."""
 
     def row_set(self, shape: tuple[int, ...], launch: Launch) -> RowSet:
         """Returns rows of a shape, with the launch that writes them."""
@@ -93,5 +93,5 @@ class OneAgent:
         launch.action_bytes = actions[0].element_size()
 
     def take(self, launch: Launch, actions: list[Tensor]) -> None:
-        """Makes a launch write a step's actions into these tensors; an empty list: nowhere."""
+        """Makes a launch write a step's actions into these tensors; with an empty list, nowhere."""
         launch.taken = actions[0].data_ptr() if actions else None

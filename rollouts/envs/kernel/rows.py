@@ -58,10 +58,10 @@ def row_tensors(
 ) -> list[Tensor]:
     """Makes a tensor (*rows, *shape) for each (shape, dtype).
 
-    Tensors of one step share a storage, so that a single count tells whether a view of any is
-    referenced. The storage is filled with zeros, except within a capture, whose replays would
-    repeat that. Rows of many steps are not counted and have storages of their own, without zeros:
-    each is written once, and zeros would double the writes.
+    Tensors of one step share a storage, so that a single reference count shows whether a view of
+    any of them exists. The storage is filled with zeros, except within a capture, whose replays
+    would fill it again. Rows of many steps are not counted and have storages of their own, without
+    zeros: each is written once, and zeros would double the writes.
     """
     if len(rows) > 1:
         return [
@@ -78,7 +78,7 @@ def row_tensors(
 
 
 def _capture() -> object | None:
-    """The graph that records launches now; None if they run."""
+    """The graph that records launches now; None if launches run at once."""
     return current_recording() or current_capture()
 
 
@@ -113,7 +113,7 @@ class HeldRows:
     def join(self, sets: _native.RowSets[Any]) -> None:
         """Adds this set to `sets`, which reuse it when nothing outside it references its tensors.
 
-        At this call nothing does.
+        At the time of this call, nothing outside may reference them.
         """
         sets.add(
             self,
@@ -215,11 +215,11 @@ class RowRing(Generic[Rows]):
         return taken
 
     def make(self, num_steps: int) -> Rows:
-        """Returns a set for all rows of some steps, for a single holder."""
+        """Returns a set for all rows of some steps, which is not reused."""
         return self._make((num_steps, self._num_envs))
 
     def make_one(self) -> Rows:
-        """Returns a set for a step, for a single holder."""
+        """Returns a set for one step, which is not reused."""
         return self._make((self._num_envs,))
 
     def forget(self) -> None:

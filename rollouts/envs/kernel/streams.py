@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`SideStream`: work of a device that its caller does not wait for."""
+"""`SideStream`: a stream for device work that the caller does not wait for."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class SideStream:
 
     @contextmanager
     def begin(self) -> Iterator[None]:
-        """Runs the block's launches after all earlier work of the caller's stream, but not after
-        its later work."""
+        """Runs the block's launches after all earlier work of the caller's stream, and beside its
+        later work."""
         if self._stream is None:
             yield
             return

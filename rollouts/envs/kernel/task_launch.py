@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launch of a MuJoCo task's kernel, as a ctypes structure.
 
-`TaskLaunch` of native/include/rollouts/device/task_kernel.h.
+It mirrors `TaskLaunch` of native/include/rollouts/device/task_kernel.h.
 """
 
 from __future__ import annotations

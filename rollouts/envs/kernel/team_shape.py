@@ -10,11 +10,11 @@ from rollouts.envs.kernel.launch_args import TeamMemory
 from rollouts.errors import SpecError
 
 _WARP = 32
-_MOST_THREADS = 256  # threads of a block, for which the kernels are compiled
+_MOST_THREADS = 256  # most threads of a block, for which the kernels are compiled
 _BLOCK_THREADS = 128  # threads of a block of several teams
 SYSTEM_BYTES = 1024  # bytes of shared memory that CUDA uses in each block
 _SUM_PARTS, _SUM_BYTES = 32, 16  # kSumParts of AgentSums in native/include/rollouts/core/
-_OBS_BYTES = 40 * 1024  # room for observations; more would reduce the blocks at work
+_OBS_BYTES = 40 * 1024  # room for observations; more would let fewer blocks run at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,29 +52,28 @@ def choose_team(
     most_shared_bytes: int,
     keep_worlds: bool = True,
 ) -> TeamShape:
-    """A thread for each agent, up to 256; worlds, actions and rows in shared memory while they fit.
+    """A thread for each agent, up to 256; worlds, actions and rows in shared memory if they fit.
 
     Args:
       num_agents: Agents of a world.
       team_bytes: Bytes that a team always needs.
       world_bytes, action_bytes: Bytes of a world's state and actions.
-      obs_bytes: Bytes of one agent's observation, the largest of all groups'.
+      obs_bytes: Bytes of one agent's observation; where groups differ, of the largest.
       converts_obs: Whether observations are written with another type of numbers than the
         environment's, which needs shared memory.
       keep_worlds: Whether worlds are stepped in shared memory if they fit.
-      most_shared_bytes: Bytes that a block of this GPU may have.
-      keep_worlds: Whether worlds are stepped in shared memory where they fit.
+      most_shared_bytes: Bytes of shared memory that a block of this GPU may have.
 
     Raises:
-      SpecError: A single observation does not fit, though it must.
+      SpecError: Observations are converted, and not even one of them fits into shared memory.
     """
     size = 1
     while size < min(num_agents, _WARP):
         size *= 2
     if num_agents > _WARP:
         size = min(-(-num_agents // _WARP) * _WARP, _MOST_THREADS)
-    # half of a block's limit, so that two blocks work at once; data that do not fit are in the
-    # GPU's first cache, which gets the rest of that memory
+    # half of a block's limit, so that two blocks work at once; data that do not fit go through the
+    # L1 cache, which gets the rest of that memory
     most = most_shared_bytes // 2 - SYSTEM_BYTES
     teams = max(1, _BLOCK_THREADS // size) if size <= _WARP else 1
     memory = TeamMemory(bytes=-(-team_bytes // 16) * 16)

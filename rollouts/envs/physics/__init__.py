@@ -3,9 +3,9 @@
 
 Read `physics_engine.py` first, the engine of a user's environments, then `physics_steps.py` for a
 step and a reset. `pool.py` has the order of a step, which one graph replays (`graphs.py`), or two
-where the user's functions are called between (`functions.py`). `worlds.py` has mujoco_warp's model
-and data, and `model_fields.py` the differences between worlds' models. `header_task.py` makes
-kernels of the C++ pool's headers, for tasks of Gymnasium and of the DeepMind Control Suite.
+where the user's functions are called between them (`functions.py`). `worlds.py` has mujoco_warp's
+model and data, and `model_fields.py` the differences between worlds' models. `header_task.py` makes
+kernels from the C++ pool's headers, for tasks of Gymnasium and of the DeepMind Control Suite.
 `own_task.py` is for a user's own model. `kernels/`, in Warp's subset of Python, has their parts and
 the rules of an episode.
 """

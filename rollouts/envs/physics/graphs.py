@@ -24,7 +24,7 @@ class Sequence:
     def __init__(self, launch_all: Callable[[], None], device: torch.device) -> None:
         """Captures the launches. They must have run before, since a capture compiles nothing."""
         self._device = device
-        # each is called with a stream of Warp's
+        # each is called with a Warp stream
         self._parts: list[Callable[[Any], None]] = []
         with as_warp(device), recording(self._cut):
             wp.capture_begin()
@@ -50,7 +50,7 @@ class Sequence:
 
 
 def stream_of(device: torch.device) -> Any:
-    """Torch's current stream as an object of Warp's."""
+    """Torch's current stream as a Warp object."""
     if device.type != "cuda":
         return None
     return wp.stream_from_torch(torch.cuda.current_stream(device))

@@ -38,12 +38,12 @@ from rollouts.own_env.registrations import env_source
 _NUM_THREADS = 128  # in a block
 # prefixes of Gymnasium's options for the content of an observation, equal in all worlds
 _OF_SPACES = ("exclude_", "include_")
-# model fields -> arrays of the data that depend on them alone where no joint moves anything
+# model fields -> arrays of the data that they alone determine for bodies that no joint moves
 _FOLLOWED = {"geom_pos": ("geom_xpos",), "body_pos": ("geom_xpos", "geom_xmat")}
 
 
 def task_facts(id: str, options: Mapping[str, Any], num_envs: int, host: Any) -> dict[str, Any]:
-    """Facts about a task, whose changes to MuJoCo's model are made in `host`.
+    """Returns facts about a task, and makes the task's changes to MuJoCo's model in `host`.
 
     Raises:
       SpecError: Options or a model that the task cannot have.
@@ -55,7 +55,7 @@ def task_facts(id: str, options: Mapping[str, Any], num_envs: int, host: Any) ->
 
 
 class HeaderTask(PoolTask):
-    """Launches a kernel that is made of a header in native/include/rollouts/envs/.
+    """Launches a kernel that is made from a header in native/include/rollouts/envs/.
 
     Attributes:
       own_fields: Fields of the model that each episode draws.
@@ -84,7 +84,7 @@ class HeaderTask(PoolTask):
             for name, value in facts["own_options"].items()
             if not isinstance(value, str) and not name.startswith(_OF_SPACES)
         )
-        # raises where an option differs that worlds share
+        # raises if worlds differ in an option that they must share
         one_of_each(options, self.own_options)
         self.frame_skip, self.after_start = facts["frame_skip"], facts["refresh"]
         self.is_suite = facts["is_suite"]
@@ -204,7 +204,7 @@ _OUTCOMES = ("before", "reward", "terminated", "infos")
 
 
 def _rows(array: Any) -> TaskRows:
-    """Describes an array of Warp's with one row for each world, or one row for all."""
+    """Describes a Warp array with one row for each world, or one row for all."""
     if not array.size:
         return TaskRows(None, 0)
     numbers = math.prod(array.shape[1:]) * wp.types.type_size(array.dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HostModel`: MuJoCo's model of one world at a time, with the constants of its fields."""
+"""`HostModel`: MuJoCo's model of one world at a time, with constants that depend on its fields."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def load_library() -> None:
     """Imports both.
 
     Raises:
-      EngineError: One is missing, or its release does not fit the other's.
+      EngineError: mujoco_warp or Warp is missing, or their releases do not fit.
     """
     try:
         warp = importlib.import_module("warp")

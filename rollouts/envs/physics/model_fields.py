@@ -78,7 +78,7 @@ class ModelFields:
         return [name for name in _native.mujoco_model_fields(self._file) if name in can]
 
     def read_model(self, env: int, field: str, of_file: bool) -> Array:
-        """A world's values of a field, or the file's.
+        """A world's values of a field, or those in the model's file.
 
         Raises:
           SpecError: There is no such field, or worlds share it.
@@ -103,7 +103,7 @@ class ModelFields:
         for name, by_env, low, high in columns:
             overrides[name] = self._merged(overrides.get(name), name, by_env, low, high, envs)
             self._check(name, overrides[name])
-        # MuJoCo computes the constants once for worlds with equal values
+        # worlds with equal values share one computation of MuJoCo's constants
         known: dict[bytes, dict[str, Array]] = {}
         rows = {}
         for env in envs:
@@ -153,7 +153,7 @@ class ModelFields:
             )
 
     def _put(self, rows: dict[int, dict[str, Array]]) -> None:
-        """Writes worlds' fields into mujoco_warp's arrays, or the file's values without any."""
+        """Writes worlds' fields, or else the file's values, into mujoco_warp's arrays."""
         for name in {
             *self._tensors,
             *self._overrides,

@@ -41,7 +41,7 @@ class _Part:
 
 
 class OwnTask(PoolTask):
-    """Launches of Warp's kernels for a user's own model, whose rewards are the user's functions.
+    """Launches of Warp's kernels for a user's own model; the user's functions compute rewards.
 
     Attributes:
       noise_scale: (N,) float64: how far starts are drawn from the model's own start.

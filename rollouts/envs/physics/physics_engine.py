@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PhysicsEngine(DeviceEngine):
-    """N tasks of MuJoCo's, or of a user's own model, whose physics is mujoco_warp's.
+    """N environments of a MuJoCo task, or of a user's own model, which mujoco_warp simulates.
 
     Random streams, autoreset modes and options are those of the C++ pool. The physics differs:
     numbers are 32-bit and the solver is Newton's, so that trajectories diverge from MuJoCo's. A GPU
@@ -38,7 +38,7 @@ class PhysicsEngine(DeviceEngine):
     cannot be part of another graph. Returned tensors are the caller's own.
 
     `device="cpu-emulation"` runs the same kernels on the host, by Warp's CPU device. It is slow,
-    and for tests.
+    and meant for tests.
     """
 
     name = "a pool that mujoco_warp steps"
@@ -91,13 +91,13 @@ class PhysicsEngine(DeviceEngine):
         return self.steps.pool.fields.model_fields()
 
     def model_field(self, field: str, *, of_file: bool) -> npt.NDArray[Any]:
-        """As `VectorEnv.model_field`, but values in force have 32 bits. Waits for the device."""
+        """As `VectorEnv.model_field`, but present values have 32 bits. Waits for the device."""
         self.check_open()
         fields = self.steps.pool.fields
         return np.stack([read_field(fields, env, field, of_file) for env in range(self.num_envs)])
 
     def bare_physics(self) -> BarePhysics:
-        """mujoco_warp's worlds of the same model and memory without the task, for benchmarks.
+        """mujoco_warp's worlds with the same model and memory but no task, for benchmarks.
 
         Raises:
           ProtocolError: Never reset. ClosedError: The environment was closed.

@@ -100,7 +100,7 @@ class PhysicsSteps:
         others = self.pool.read_options(columns)
         if read.model is not None:
             self._change_model(read.model, begins)
-        # last, because nothing can fail any more
+        # this comes last, when nothing can fail any more
         self.pool.put_options(others)
         self.columns = columns
 
@@ -137,7 +137,7 @@ class PhysicsSteps:
         return self._copies(is_step=True)
 
     def _copies(self, *, is_step: bool) -> Arrays:
-        # copies for the caller, because the next step writes to the same memory
+        # the caller gets copies, because the next step writes to the same memory
         arrays = self.arrays
         rows = {name: tensor.clone() for name, tensor in arrays.rows.items()}
         infos = self._split(arrays.infos.clone())
@@ -171,7 +171,7 @@ class PhysicsSteps:
         return tuple(None if one is None else one[:0] for one in now)
 
     def open_rows(self) -> RowSet:
-        """A row set of one step for one holder, whose launch `step_rows` takes."""
+        """A row set for one step, which is not reused; `step_rows` takes its launch."""
         launch = EnvLaunch()
         self.refill(launch)
         shape = self._spec.single_observation_space.shape or ()
@@ -194,7 +194,7 @@ class PhysicsSteps:
 
     @property
     def buffer_bytes(self) -> int:
-        """0: returned tensors are the caller's own."""
+        """0, because returned tensors are the caller's own."""
         return 0
 
     def take_fault(self) -> tuple[int, str] | None:

@@ -31,9 +31,9 @@ from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 
 _PATHS = frozenset({"assets", "xml_file", "suite_model"})
-# prefixes of ids -> memory as of `Worlds`, where mujoco_warp's estimate is too small
+# prefixes of ids -> the `memory` of `Worlds`, where mujoco_warp's estimate is too small
 _MEMORY = {
-    # lying on the ground it has up to 40 contacts and 255 rows of constraints
+    # a dog that lies on the ground has up to 40 contacts and 255 rows of constraints
     "Dog": {"nconmax": 96, "njmax": 512},
     # random poses have up to 55 contacts, and a body on the ground 74 rows
     "HumanoidCMU": {"nconmax": 96, "njmax": 192},
@@ -246,7 +246,7 @@ class PhysicsPool:
         return self._task.read_options(columns)
 
     def put_options(self, read: Any) -> None:
-        """Sets other weights and ranges."""
+        """Sets what `read_options` returned, such as weights and ranges."""
         before = self._task.contact_forces
         self._task.put_options(read)
         if self._task.contact_forces != before:

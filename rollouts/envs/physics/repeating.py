@@ -22,7 +22,8 @@ _FULL = int(OVERFLOW) + (int(OverflowType.NARROWPHASE) << 8)
 class Scratch:
     """Memory for the arrays that a loop's body makes, the same in every pass.
 
-    CUDA allocates no memory within a conditional node, so on a GPU Warp takes it from here.
+    CUDA allocates no memory within a conditional node, so on a GPU Warp takes memory from this
+    object.
     """
 
     def __init__(self) -> None:
@@ -56,7 +57,7 @@ class Scratch:
             body()
 
     def _taking(self, allocator: Any) -> AbstractContextManager[Any]:
-        """Makes Warp take memory from `allocator`; on the host it takes its own."""
+        """Makes Warp take memory from `allocator`; on the host, Warp uses its own."""
         if not self._device.is_cuda:
             return nullcontext()
         taking: AbstractContextManager[Any] = wp.ScopedAllocator(self._device, allocator)
@@ -98,7 +99,7 @@ class Loop:
 
 
 class Tries:
-    """Draws positions of worlds that begin again and again, until nothing in them touches."""
+    """Draws positions of worlds that begin an episode, and repeats this until no bodies touch."""
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class Tries:
 
         Args:
           draw: Draws positions.
-          place: Computes where the bodies are then, and may change some; None: nothing to do.
+          place: Computes the bodies' places after a draw, and may change some; None: nothing to do.
         """
         count = worlds.num_envs
         self._worlds, self._clocks, self._draw, self._place = worlds, clocks, draw, place

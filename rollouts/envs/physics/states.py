@@ -50,7 +50,7 @@ class States:
         """Puts states into rows.
 
         Raises:
-          SpecError: One is of other environments, or damaged. Nothing has changed then.
+          SpecError: A state belongs to other environments, or is damaged. Nothing has changed then.
         """
         if not rows:
             return

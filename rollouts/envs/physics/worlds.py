@@ -21,8 +21,8 @@ from rollouts.errors import EngineError, SpecError
 
 # arrays that MuJoCo's step does not compute, and a reset sets to 0
 CONTACT_FORCES = ("cacc", "cfrc_int", "cfrc_ext")
-# overflow of memory, after which contacts or constraint rows are missing; an iteration limit that
-# is reached is no fault here, as it is none in MuJoCo
+# overflow of memory, after which contacts or constraint rows are missing; reaching an iteration
+# limit is no fault here, as in MuJoCo
 OVERFLOW_BITS = int(OverflowType.ALL & ~(OverflowType.ITERATIONS | OverflowType.LS_ITERATIONS))
 
 
@@ -77,7 +77,7 @@ class Worlds:
         Raises:
           SpecError: mujoco_warp lacks a part of the model.
         """
-        # mujoco_warp has no PGS solver; Newton's solves the same problem
+        # mujoco_warp has no PGS solver; the Newton solver solves the same problem
         if host.opt.solver == mujoco.mjtSolver.mjSOL_PGS:
             host.opt.solver = mujoco.mjtSolver.mjSOL_NEWTON
         self.host, self.num_envs = host, num_envs
@@ -99,11 +99,11 @@ class Worlds:
         wp.synchronize_device()
 
     def make_data(self) -> Any:
-        """Data of as many worlds, with the same memory, at the model's start."""
+        """Makes data for the same number of worlds, with the same memory, at the model's start."""
         return mujoco_warp.make_data(self.host, nworld=self.num_envs, **self._memory)
 
     def told_overflow(self, bits: int) -> str:
-        """Describes what overflowed, and which option gives it more memory."""
+        """Describes what overflowed, and which option provides more memory for it."""
         per_world = self.data.naconmax // self.num_envs
         contacts = OverflowType.BROADPHASE | OverflowType.NARROWPHASE | OverflowType.CCD
         if bits & contacts:
@@ -147,7 +147,7 @@ class Worlds:
         """Moves all worlds; controls stay as they are."""
         for _ in range(num_substeps):
             mujoco_warp.step(self.model, self.data)
-        # a step leaves them out, because few tasks read them
+        # a step does not compute contact forces, because few tasks read them
         if contact_forces:
             mujoco_warp.rne_postconstraint(self.model, self.data)
 

@@ -1,22 +1,23 @@
 // MyEnv: seekers and hiders on a line; a seeker on a hider's field finds it, and the game ends when
-// all are found. Replace its parts by your own game's, one after the other; `rollouts check-env` tries
-// what there is.
+// all are found. Replace its parts by those of your own game, one after the other; `rollouts
+// check-env` tests the result.
 //
-// The whole contract is in rollouts/core/multi_agent.h; rollouts/envs/multi_agent and envs/mpe are
-// there to read. The text must also compile for a GPU: no standard library, no memory of your own.
+// The whole contract is in rollouts/core/multi_agent.h; rollouts/envs/multi_agent and envs/mpe have
+// examples. The text must also compile for a GPU: use no standard library and allocate no memory.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
 
 struct MyEnv {
-  // Options of rollouts.make_vec. The comment beside each is its help.
+  // Options of rollouts.make_vec. The comment beside an option is its help text.
   struct Config {
     std::int32_t num_seekers = 2;  // agents that look for the others
     std::int32_t num_hiders = 3;   // agents that are looked for
     std::int32_t length = 20;      // fields on the line
   };
 
-  // The part that agents share, as plain data. It and their arrays are the whole state.
+  // The part of the state that agents share, as plain data. The rest of the state is in the arrays
+  // of Agents.
   struct World {
     std::int32_t num_found;
   };
@@ -31,20 +32,20 @@ struct MyEnv {
 
   static constexpr std::int32_t kActions = 3;  // 0 left, 1 stay, 2 right
 
-  // Groups of agents with equal spaces, at most 8; their numbers may be options.
+  // Groups of agents with equal spaces, at most 8; their sizes may be options.
   static rollouts::EnvSpec MakeSpec(const Config& config) {
     const rollouts::SpaceSpec observation = {
         .dtype = rollouts::DType::kFloat32, .ndim = 1, .shape = {3}, .low = {-1}, .high = {1}};
     const rollouts::SpaceSpec action = {.dtype = rollouts::DType::kInt64, .n = kActions};
     rollouts::EnvSpec spec;
-    // about what a step takes; the pool sizes its work by it
+    // estimated time of a step, by which the pool sizes its work
     spec.step_cost_ns = rollouts::EnvSpec::CostNs(10, config.num_seekers + config.num_hiders);
     AddGroup(spec, {"seeker", config.num_seekers, observation, action});
     AddGroup(spec, {"hider", config.num_hiders, observation, action});
     return spec;
   }
 
-  // The names of the options, and what they may be: Finite, Positive, Probability or Between.
+  // The names of the options, and checks of their values: Finite, Positive, Probability or Between.
   template <typename Visitor>
   static void VisitConfig(Config& config, Visitor& visit) {
     visit("num_seekers", config.num_seekers);
@@ -72,31 +73,31 @@ struct MyEnv {
     w.world.num_found = 0;
   }
 
-  // A step consists of phases. In each of them every agent's part is computed, in any order or all
-  // at once. So an agent writes only its own numbers, and of those of other agents it reads only
-  // numbers that no agent writes in the same phase. Agents that have left (status.active is 0) are
-  // computed too.
+  // A step consists of phases. In each phase, StepAgent runs for every agent, in any order or for
+  // all at once. So it writes only the numbers of its own agent. It reads numbers of other agents
+  // only if the phase does not write them. It also runs for agents that have left (status.active is
+  // 0).
   static constexpr int kPhases = 2;
 
   template <int kPhase>
   ROLLOUTS_HD static void StepAgent(const Ref& w, std::int32_t agent) {
     const bool seeks = agent < w.config.num_seekers;
     if constexpr (kPhase == 0) {
-      // everybody moves; the actions of a group begin with its first agent's
+      // every agent moves; the actions of a group begin with that of its first agent
       const std::int32_t action = seeks ? w.actions.Of<std::int32_t>(0)[agent]
                                         : w.actions.Of<std::int32_t>(1)[agent - w.config.num_seekers];
       const std::int32_t moved = w.agents.position[agent] + action - 1;
       w.agents.position[agent] = rollouts::Clip(moved, 0, w.config.length - 1);
     } else if (!seeks && w.status.active[agent]) {
-      // hiders see whether a seeker is with them; who is found leaves the game
+      // hiders check whether a seeker is on their field; a found hider leaves the game
       const bool found = Nearest(w, agent, 0, w.config.num_seekers) == 0;
       w.status.reward[agent] = found ? -1 : 0.1;
       w.status.terminated[agent] = found;
     }
   }
 
-  // Once, after all phases: what concerns all, such as rewards for a group. True: the game is over,
-  // as it is too when every agent has left.
+  // Runs once, after all phases, for what concerns several agents, such as rewards for a group.
+  // Returns whether the game is over; it is over, too, when every agent has left.
   ROLLOUTS_HD static bool EndStep(const Ref& w, rollouts::Rng&) {
     std::int32_t found = 0;
     for (std::int32_t i = w.config.num_seekers; i < w.num_agents; ++i) {
@@ -119,7 +120,7 @@ struct MyEnv {
   }
 
  private:
-  // The way from an agent to the nearest of others, who are numbered from `first` to `end`.
+  // The signed distance from an agent to the nearest of the agents in [first, end).
   ROLLOUTS_HD static std::int32_t Nearest(const Ref& w, std::int32_t agent, std::int32_t first,
                                           std::int32_t end) {
     std::int32_t least = w.config.length;

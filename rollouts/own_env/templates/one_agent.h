@@ -1,23 +1,23 @@
 // MyEnv: walk along a line to a lamp that stands somewhere else in each episode. Replace its parts
-// by your own game's, one after the other; `rollouts check-env` tries what there is.
+// by those of your own game, one after the other; `rollouts check-env` tests the result.
 //
 // The whole contract is in rollouts/core/env.h; rollouts/envs/ has some fifty environments to read.
-// The text must also compile for a GPU: no standard library, no memory of your own. What you may use
-// is rollouts/core/: Rng draws random numbers, math.h has Sin, Cos, Sqrt, Exp, Clip and others.
+// The text must also compile for a GPU: use no standard library and allocate no memory. You may use
+// rollouts/core/: Rng draws random numbers, math.h has Sin, Cos, Sqrt, Exp, Clip and others.
 #pragma once
 
 #include "rollouts/core/env.h"
 
 struct MyEnv {
-  // Options of rollouts.make_vec. The comment beside each is its help.
+  // Options of rollouts.make_vec. The comment beside an option is its help text.
   struct Config {
     std::int32_t length = 10;  // fields on the line
-    double slip = 0.1;         // probability that a step goes nowhere
+    double slip = 0.1;         // probability that a step has no effect
     double step_cost = 0.01;   // taken for each step
   };
 
-  // All that the future depends on, as plain data. The number of steps, time limits, returns and
-  // resets are not yours to count: the pool does.
+  // All data that the future depends on, as plain data. The pool counts steps and returns, and
+  // handles time limits and resets: they do not belong here.
   struct State {
     std::int32_t position;
     std::int32_t lamp;
@@ -35,7 +35,7 @@ struct MyEnv {
                       .low = {0},
                       .high = {1}},
       .action = {.dtype = rollouts::DType::kInt64, .n = 3},
-      .step_cost_ns = 10};  // about what a step takes; the pool sizes its work by it
+      .step_cost_ns = 10};  // estimated time of a step, by which the pool sizes its work
 
   // The names of the options.
   template <typename Visitor>

@@ -68,7 +68,7 @@ def _binary(registers: Registers, kind: str, x: Ids, y: Ids) -> Ids:
 def _with_number(
     kind: str, a: float | None, b: float | None
 ) -> tuple[str, tuple[float, float]] | None:
-    """The operation on one register that replaces one of a register and a number."""
+    """The operation on one register that replaces one on a register and a number."""
     if (a is None) == (b is None):
         return None
     number = a if b is None else b

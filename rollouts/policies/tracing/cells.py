@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recurrent layers, one step of them: cells, and nn.RNN, nn.GRU and nn.LSTM over a single step."""
+"""Single steps of recurrent layers: cells, and nn.RNN, nn.GRU and nn.LSTM over one step."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _read_sequence(call: FunctionCall) -> tuple[Tags, State, Weights, int, bool]
     """Input, states, weights, number of weights per layer, and whether rows come first.
 
     Raises:
-      Unreadable: It is no single step of consecutive layers.
+      Unreadable: The call is more than one step, or its layers have unsupported settings.
     """
     args = call.args
     if len(args) != _CALL_OF_SEQUENCE or not isinstance(args[2], list | tuple):

@@ -39,14 +39,14 @@ class FunctionCall:
         return self.args[place] if place < len(self.args) else self.kwargs.get(name, default)
 
     def tags(self, place: int, name: str) -> Tags:
-        """The tags of a tensor or number that must be there."""
+        """The tags of a required argument, which is a tensor or number."""
         value = self.value(place, name)
         if value is None:
             value = self.kwargs.get("self", self.kwargs.get("tensor"))
         return self.memory.read(value)
 
     def tags_or_none(self, place: int, name: str) -> Tags | None:
-        """The tags of a tensor or number; None where none is given."""
+        """The tags of an optional argument, a tensor or number; None if it is not given."""
         return None if self.value(place, name) is None else self.tags(place, name)
 
     @property

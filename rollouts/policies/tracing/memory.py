@@ -2,7 +2,7 @@
 """`StorageTags`: the element at each place in the memory of the tensors of a forward pass.
 
 Tags are kept for each storage instead of each tensor, so that views, which share the storage, need
-no care, and writes in place are visible to all of them.
+no special treatment, and writes in place are visible to all views.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class StorageTags:
         return known[0][0] if known else None
 
     def read(self, value: Any) -> Tags:
-        """The tags of a tensor or number: literals where it is computed from nothing known."""
+        """The tags of a tensor or number: literals if it depends on no parameter or input."""
         if not isinstance(value, Tensor):
             return with_rows(self._registers.literals(np.array(value)), np.shape(value), None)
         if not self.holds(value):
@@ -76,7 +76,7 @@ class StorageTags:
         return bool(tensor.numel()) and _address(tensor) == _address(other)
 
     def _blank(self, tensor: Tensor) -> Tensor:
-        # numbers in the memory around a part that is written have no known origin
+        # if only part of a storage is written, its other numbers count as literals
         whole = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
         whole = whole.set_(tensor.untyped_storage())
         if whole.numel() == tensor.numel():
@@ -98,7 +98,7 @@ class StorageTags:
         tags = torch.full((size,), -1, dtype=torch.int64)
         for name, tensor in known:
             view = tags.as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
-            # a weight that two layers share has the name in the first layer
+            # a weight that two layers share gets its name from the first layer
             if (view < 0).any():
                 shape = tuple(tensor.shape)
                 first = self._registers.add_parameter(name, shape)

@@ -63,7 +63,7 @@ class Reads:
         finally:
             if before is None or callable(before):
                 sys.setprofile(before)
-            else:  # a profiler in C, such as cProfile's, is a callable of its own
+            else:  # the object of a C profiler, such as cProfile's
                 before.enable()
         self._names = {name for code in self._ran for name in code.co_names}
         self._walk(self._module)
@@ -85,7 +85,7 @@ class Reads:
         )
 
     def forget_changed(self) -> None:
-        """Drops values that have changed: a forward that ran meanwhile writes them itself."""
+        """Drops values that have changed, because a forward that just ran writes them itself."""
         kinds: tuple[tuple[Callable[..., bool], list[Any]], ...] = (
             (_same_entry, self._entries),
             (_same_size, self._sizes),

@@ -5,7 +5,7 @@ Each feature of a register, each element of a parameter and each literal has a n
 *element*. A tensor of a forward pass is described by *tags*, an int64 array of its shape: the tag
 of a number that belongs to one row of the batch is `32 * element + row + 1`; the tag of a number
 that all rows share is `32 * element`. To follow reshaping, indexing, splitting and joining, tags
-are moved as torch moves the numbers; registers are made for numbers that are computed with.
+are moved as torch moves the numbers; registers are made only for numbers that an operation reads.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Registers:
         return np.array(ids, np.int64)[places].reshape(values.shape)
 
     def literal_value(self, ids: Ids) -> float | None:
-        """The number of the literal that all `ids` are; None if they are not one literal."""
+        """The number of the literal that all `ids` refer to; None if there is no such literal."""
         first = int(ids.flat[0])
         if first < _LITERALS or not (ids == first).all():
             return None
@@ -101,7 +101,7 @@ class Registers:
     ) -> int:
         """Returns the register that an operation writes; an equal operation is not repeated."""
         before = self.op_of(inputs[0]) if kind == "log" else None
-        if before is not None and before.kind == "exp":  # a log_std, given as a std
+        if before is not None and before.kind == "exp":  # a log_std that was given as a std
             return before.inputs[0]
         op = Op(kind, inputs, params, numbers, size)
         if op not in self._made:
@@ -148,7 +148,7 @@ class Registers:
         return self._params.index(param)
 
     def register(self, ids: Ids, *, whole: bool = True) -> int:
-        """The register with features `ids` (n,): an existing one, or one of parts of others.
+        """The register with features `ids` (n,): an existing one, or one made from parts of others.
 
         Args:
           whole: False allows a register of size 1 if all elements are the same.

@@ -22,7 +22,7 @@ from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
 _FACTS = {"size", "dim", "ndimension", "numel", "nelement", "len", "stride", "storage_offset"}
 _FACTS |= {"element_size", "get_device", "result_type", "is_contiguous", "is_complex"}
 _FACTS |= {"is_floating_point"}
-# give Python's numbers, unlike torch's functions of the same names
+# return Python numbers, unlike torch's functions of the same names
 _READS = {"__float__", "__int__", "__long__", "__bool__"}
 # make tensors of the shape of others
 _MAKERS = {"zeros_like", "ones_like", "full_like", "empty_like", "new_zeros", "new_ones"}

@@ -29,7 +29,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """An admitted batch, or what was missing in one."""
+    """An admitted batch, or the missing items of one."""
 
     size: int  # items in the table
     policy_version: int
@@ -84,8 +84,8 @@ class Link(Protocol):
     def ask(self, ask: Ask) -> Future[Any]:
         """Sends a question to the service.
 
-        The future has the answer, which is an exception where the service raised one. The future
-        fails with UnreachableError.
+        The future has the answer, which is an exception where the service raised one. It fails with
+        UnreachableError if the service cannot be reached.
 
         Raises:
           ClosedError: The service no longer exists.
@@ -101,9 +101,9 @@ class Mailbox(Protocol):
     """The service's end of the connection. No method waits."""
 
     def take(self) -> Future[Sequence[tuple[Any, Ask]]]:
-        """Takes the questions since the last call, each with a number; done when there is one.
+        """Takes the questions since the last call, each with a number.
 
-        The future fails with UnreachableError.
+        The future is done when there is a question; it fails with UnreachableError.
         """
         ...
 

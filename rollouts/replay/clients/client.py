@@ -42,7 +42,7 @@ from rollouts.support.same_release import sealed
 if TYPE_CHECKING:
     import torch
 
-# time that a question waits at the service; a client that still lives then asks again
+# seconds that a question waits at the service; a client that is still alive then asks again
 _ASK_S = 1.0
 # seconds until a service that could not be reached is tried again
 _RETRY_S = 0.1
@@ -60,7 +60,7 @@ class ReplayClient(SampledReplay):
     A batch counts as sampled when it is admitted, and the service reserves nothing for a client. A
     client that dies delays others by at most a second, and batches that it did not receive stay
     counted as sampled: stats()["clients"] has their number. If a shard dies meanwhile, its part is
-    drawn again, from it or from others, within the same admission.
+    drawn again, from the restarted shard or from others, within the same admission.
 
     Picklable: pass it to an actor; there it begins without batches on their way. Thread-safe.
 
@@ -80,12 +80,12 @@ class ReplayClient(SampledReplay):
         *,
         is_here: bool = False,
     ) -> None:
-        """Takes the link to the service, without a question; made by ReplayService.client."""
+        """Takes the link to the service, without asking it; ReplayService.client calls this."""
         self.tables = MappingProxyType(dict(tables))
         self.policy_version = 0  # the newest version that the service reported
         self._link = link
         self._keys = keys
-        self._is_here = is_here  # in the process of the service
+        self._is_here = is_here  # whether this is the service's process
         self._name = uuid.uuid4().hex
         self._numbers = itertools.count()
         self._signal = Signal()  # Ray's threads call this too
@@ -113,8 +113,8 @@ class ReplayClient(SampledReplay):
           batch_size: Items B.
           table: Name of the table; None: the first.
           beta: Exponent of the importance weights over all shards; 0: none, 1: full correction.
-          timeout_s: Seconds to wait; None: for ever. A batch that is on its way by then is returned
-            first by the next call for the same number of items.
+          timeout_s: Seconds to wait; None: for ever. A batch that is still on its way then is
+            returned by the next call for the same number of items.
           device: None: NumPy arrays, which may be read-only; else tensors there.
 
         Returns:

@@ -34,7 +34,7 @@ _NOT_YET = object()
 class _Waiting:
     number: Any
     ask: Ask
-    since: float  # s of time.monotonic, of the batch's first ask
+    since: float  # time.monotonic of the batch's first question, seconds
     until: float
     fresh: int | None  # see Supply.why_none
 
@@ -45,7 +45,7 @@ class Desk:
     Batches of one table are admitted in the order of their first questions, so that small ones do
     not starve a large one. The desk reserves nothing for a client: a batch counts as sampled when
     it is admitted, a question ends after its `wait_s`, and a living client repeats it. A client
-    that dies delays the others by no more than that.
+    that dies delays the others by no more than its `wait_s`.
 
     Only the thread uses the attributes that change.
     """

@@ -28,13 +28,13 @@ class Draft:
     """A batch in progress. One thread works on it at a time; no method waits."""
 
     def __init__(self, name: str, table: str, batch_size: int) -> None:
-        """Begins without a question."""
+        """Begins without a request to the service."""
         self.name = name
         self.table = table
         self.batch_size = batch_size
-        self.size = 0  # items in the table when it was granted
+        self.size = 0  # items in the table when the batch was granted
         self.is_admitted = False
-        self.num_missing = batch_size  # items that are not asked of any shard
+        self.num_missing = batch_size  # items that no shard was asked for yet
         self._asking: Future[Any] | None = None
         self._ask_again_at = 0.0
         self._parts: list[_Part] = []
@@ -64,7 +64,7 @@ class Draft:
         self._asking = asking
 
     def take_grant(self) -> Grant | None:
-        """Returns what the service granted; None without an answer.
+        """Returns what the service granted; None: it has not answered.
 
         Raises:
           Exception: What the service raised.

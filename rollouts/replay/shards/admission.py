@@ -39,7 +39,7 @@ class Admission:
         self.min_size = limiter.size if isinstance(limiter, MinSize) else limiter.min_size
         self.inserts = 0
         self.samples = 0
-        self.size = 0  # items there now, in all shards
+        self.size = 0  # items in all shards at present
         self.coming = 0  # the most items that fragments on their way may bring
         self._items = table.items
 
@@ -59,7 +59,7 @@ class Admission:
         self.coming = sum(most_items(self._items, steps, num_rows) for steps in num_steps)
 
     def can_insert(self) -> bool:
-        """Returns whether one more item would be admitted, after all that may be coming."""
+        """Returns whether one more item would be admitted, counting all that may still arrive."""
         if self._ratio is None:
             return True
         coming = self.coming + 1

@@ -38,7 +38,7 @@ Array = NDArray[Any]
 
 # a waiting call checks again after this long, even without a signal
 _LOOK_S = 0.5
-# how often the feeding thread checks for the first weights, or for workers where none is left
+# how often the feeding thread checks for the first weights, or for new workers where none is left
 _RETRY_S = 0.05
 _JOIN_TIMEOUT_S = 10.0
 
@@ -353,8 +353,9 @@ class ShardDriver:
         Args:
           attempt: Returns None where there is no result yet.
           deadline: A time of time.monotonic; None: none.
-          what: Its name in the error.
-          wants_items: Whether only inserts help: made here if no other thread does, else an error.
+          what: Words for the result, in the error "not ... in time".
+          wants_items: Whether only inserts help. They are made here if no other thread makes them;
+            if none can come, this raises the reason.
           is_endless: Whether missing weights are an error.
         """
         fresh = self.supply.first_fresh if is_endless else None

@@ -12,7 +12,7 @@ from rollouts.errors import SpecError
 
 Array = NDArray[Any]
 
-# a shard's own key: 31 bits with the number of uses of a slot, above 32 bits with the slot
+# a shard's own key has the slot in its low 32 bits; the 31 bits above count the slot's uses
 _USES_BITS, _SLOT_BITS = 31, 32
 _LEAST_LIFE_BITS = 4
 

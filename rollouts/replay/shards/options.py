@@ -26,8 +26,8 @@ class ShardOptions:
         exceed the memory; "": memory.
       num_cpus: CPUs that Ray reserves; by default none, so that shards need no room besides the
         workers.
-      strategy: "PACK" for few nodes, "SPREAD" for many, or their STRICT_ forms, which fail
-        otherwise; needs num_cpus. None leaves the choice to Ray.
+      strategy: "PACK" for few nodes, "SPREAD" for many, or their STRICT_ forms, which fail where
+        that is impossible; needs num_cpus. None leaves the choice to Ray.
       node_labels: Labels that a shard's node must have.
       max_restarts: Restarts in 10 minutes; a shard that dies more often ends the replay with a
         WorkerError.

@@ -112,8 +112,8 @@ class Requests:
         admission = self._admissions[table]
         if not is_admitted:
             admission.check_batch(num_items)
-        # clients' calls of a shard are not in order with ours, so none may be sent while contents
-        # change
+        # the order of clients' calls of a shard and of ours is not defined, so clients may send
+        # none while contents change
         if self._shards.is_loading or not (is_admitted or admission.can_sample(num_items)):
             return None
         pieces = tuple(

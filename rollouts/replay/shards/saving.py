@@ -39,7 +39,7 @@ class ShardMark:
 
     @classmethod
     def read(cls, saved: dict[str, Any]) -> ShardMark:
-        """Takes what `asdict` made, through JSON."""
+        """Makes a mark from the result of `asdict`, read back from JSON."""
         tables = {n: TableReport(**table) for n, table in saved["report"].pop("tables").items()}
         return cls(
             file=saved["file"],
@@ -106,15 +106,15 @@ class _Part:
     shard: Shard
     incarnation: int
     file: str
-    pending: list[Future[ShardReport]]  # results of the adds whose data the file has
+    pending: list[Future[ShardReport]]  # results of the adds whose data are in the file
     future: Future[ShardReport]
 
 
 class Saving:
     """A checkpoint in progress. Not thread-safe: the owner locks; no method waits.
 
-    Calls of a shard run in order, so each file has all that was sent to its shard before the
-    construction. The checkpoint has the driver's counts of the same moment, so both agree.
+    Calls of a shard run in order, so each file has all that was sent to its shard before this
+    object was made. The checkpoint has the driver's counts of the same moment, so both agree.
     """
 
     def __init__(

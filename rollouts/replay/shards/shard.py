@@ -94,7 +94,7 @@ class TableReport:
     """One table of a shard after a call."""
 
     size: int = 0
-    inserts: int = 0  # since the start, with what a load brought; so are `deletes`
+    inserts: int = 0  # since the start, including what a load brought; also `deletes`
     deletes: int = 0
     mean_mass: float = 1.0  # mean of priority^exponent at the last sample; 1 where uniform
 
@@ -108,14 +108,14 @@ class TableReport:
 class ShardReport:
     """The state of a shard after a call."""
 
-    number: int = 0  # counts the reports of one process; 0: of another one
+    number: int = 0  # counts the reports of this process; 0: made elsewhere
     tables: Mapping[str, TableReport] = field(default_factory=dict)
-    env_steps: int = 0  # stored since the start, with what a load brought
+    env_steps: int = 0  # stored since the start, including what a load brought
     episodes_cut: int = 0
     used_bytes: int = 0
     allocated_bytes: int = 0
     pid: int = 0
-    episodes: EndedEpisodes | None = None  # episodes that ended in what an `add` inserted
+    episodes: EndedEpisodes | None = None  # those that ended in an added fragment
 
 
 class ShardHandle(Protocol):
@@ -186,7 +186,7 @@ class ReplayShard:
         """
         fragment = Fragment(info, payload)
         self._buffer.add_batch(fragment)
-        # without final observations, which are in the buffer
+        # final observations are left out, because the buffer has them
         episodes = fragment.batch.episodes()._replace(final_obs=None)
         return replace(self.report(), episodes=episodes)
 
@@ -217,13 +217,14 @@ class ReplayShard:
         return batch, self.report()
 
     def begin_incarnation(self, incarnation: int) -> None:
-        """Sets the shard's incarnation, or the one after the next load that is finished."""
+        """Sets the incarnation of the shard's items, or of those that the next finished load
+        brings."""
         self._incarnation = incarnation
 
     def update_priorities(
         self, table: str, keys: Array, priorities: Array, incarnation: int
     ) -> bool:
-        """Sets priorities of items that still exist; False: they are another incarnation's."""
+        """Sets priorities of items that still exist; False: the keys are of another incarnation."""
         if incarnation != self._incarnation:
             return False
         self._buffer.update_priorities(keys, priorities, table=table)

@@ -38,7 +38,7 @@ Array = NDArray[Any]
 
 _MOST_EPISODE_REPORTS = 4096
 _RESTART_WINDOW_S = 600.0
-_FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the next one comes
+_FRAGMENTS_PER_SHARD = 2  # on their way: one keeps a shard busy while the other arrives
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ class ShardSet:
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
         self.checkpoint: ReplayCheckpoint | None = (
-            None  # the checkpoint from which a shard starts that died
+            None  # the checkpoint from which a shard that died starts again
         )
         # bounded, since the caller may never read them
         self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)

@@ -10,7 +10,8 @@ class Supply:
     def __init__(self) -> None:
         """Begins without attempts."""
         self.end: Exception | None = None  # the reason why nothing is inserted at present
-        self._unfed: tuple[int, Exception | None] = 0, None  # attempts without weights, their error
+        # number of consecutive attempts that found no weights, and their error
+        self._unfed: tuple[int, Exception | None] = 0, None
 
     @property
     def first_fresh(self) -> int:

@@ -78,11 +78,11 @@ class RolloutCoordinator(Generic[Rollout]):
         w * num_envs_per_worker + i, and produces the same data as in one pool of them all.
       rollout_length: Steps T per fragment.
       num_coordinators: Processes that lead the workers. With 1 this process leads them. With more,
-        so many Ray actors lead an equal share each: actor w % num_coordinators leads worker w. This
-        process takes many fragments at a time from them, and keeps the one queue, account and limit
-        on lag: worth it where many small fragments keep this process busy. An actor that dies is
-        started again with other workers and new episodes; the fragments of its open calls count as
-        interrupted, and arrays of 100 kB or more that have not come here yet are lost. `faults`
+        that many Ray actors lead an equal share each: actor w % num_coordinators leads worker w.
+        This process takes many fragments at a time from them, and keeps the one queue, account and
+        limit on lag: worth it where many small fragments keep this process busy. An actor that dies
+        is started again with other workers and new episodes; the fragments of its open calls count
+        as interrupted, and arrays of 100 kB or more that have not come here yet are lost. `faults`
         holds for these actors as it does for workers. Not with inference, tensor_transport or
         queue.merge="ordered".
       num_threads_per_worker: Threads of each pool.
@@ -239,7 +239,8 @@ class RolloutCoordinator(Generic[Rollout]):
     def publish_from(
         self, learner: Any, method: str = "weights", *, timeout_s: float | None = 60.0
     ) -> int:
-        """Publishes weights as `publish_weights` does, from a learner's actor, past this process.
+        """Publishes weights as `publish_weights` does, from a learner's actor, without passing them
+        through this process.
 
         Each policy's weights are stored and sent separately, so that a frozen policy's are not sent
         again. The learner copies them after the calls that it was given before. They are kept in
@@ -298,7 +299,8 @@ class RolloutCoordinator(Generic[Rollout]):
         return self._take(self._runner.get_pending, num_fragments, timeout_s)
 
     def hand_over(self, learner: Any, timeout_s: float | None = None) -> FragmentInfo:
-        """Brings one fragment into a learner's actor, past this process; otherwise as `get`.
+        """Brings one fragment into a learner's actor without passing it through this process;
+        otherwise as `get`.
 
         The learner has the arrays when this returns, and takes them with `FragmentInbox.take`. A
         fragment that died with its worker is counted as lost, and the next one is handed over.

@@ -41,7 +41,7 @@ class Place:
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """The offset of the first byte after the array."""
         return self.offset + math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -85,7 +85,7 @@ def pack(layout: Layout, values: Mapping[str, Array | Tensor], device: Any) -> T
 
 
 def unpack(layout: Layout, buffer: Tensor) -> dict[str, Array | Tensor]:
-    """Returns the weights: arrays on the memory of `buffer`, or tensors where that is on a GPU.
+    """Returns the weights: arrays in the memory of `buffer`, or tensors if it is on a GPU.
 
     Narrowed arrays are copied into their original dtype.
     """

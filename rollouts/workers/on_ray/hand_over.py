@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hands fragments over from a worker's actor to a learner's, past the driver's process."""
+"""Hands fragments from a worker's actor to a learner's, not through the driver's process."""
 
 from __future__ import annotations
 

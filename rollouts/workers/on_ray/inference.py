@@ -82,7 +82,8 @@ class InferenceServer:
             (make_policy, spec, rule or BatchRule(), max(1, int(num_cpus)))
         )
         sys_path = [os.path.abspath(entry) for entry in sys.path]
-        # clients send requests again, as they have the weights, and Ray does not
+        # no max_task_retries: clients send requests again themselves, with the weights that they
+        # have
         actor_class = ray.remote(
             num_cpus=num_cpus, num_gpus=num_gpus, max_restarts=max_restarts, max_task_retries=0
         )(_make_host_class())

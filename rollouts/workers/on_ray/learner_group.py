@@ -26,7 +26,7 @@ from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# most actors in a row that may die before they have taken a checkpoint
+# most actors in a row that may die before they have loaded a checkpoint
 _MOST_STARTS = 5
 
 # what Ray raises for a result that died with an actor or its node
@@ -62,7 +62,8 @@ class LearnerGroup:
       restore(checkpoint)  goes on from it
 
     `update` is synchronous: one batch, cut along B, is one step. `submit` is asynchronous: each
-    learner has a batch of its own, and each gradient is a step when it comes. Of one thread.
+    learner has a batch of its own, and each gradient becomes a step when it comes. All calls must
+    come from one thread.
 
     Attributes:
       learners: Handles of the actors, by rank. They change where a learner died.
@@ -140,7 +141,7 @@ class LearnerGroup:
             resets = self._resets
             shares = [self._ask(rank, *part) for rank, part in enumerate(parts)]
             gradients = [self._gradient(share) for share in shares]
-            # where all began again, some gradients are of weights that are gone
+            # if all learners began again meanwhile, some gradients belong to weights that are gone
             if resets == self._resets:
                 break
         self._apply(gradients, [share.num_steps for share in shares])
@@ -220,7 +221,8 @@ class LearnerGroup:
             self._apply([gradient], [share.num_steps])
 
     def _gradient(self, share: _Share) -> Gradient:
-        """Waits for a share's gradient; a learner that dies meanwhile is replaced, and asked."""
+        """Waits for a share's gradient; a learner that dies meanwhile is replaced, and its
+        successor is asked."""
         while True:
             try:
                 gradient = self._answer_of(share.rank, share.gradient)
@@ -270,7 +272,8 @@ class LearnerGroup:
                     self._replace(rank, learner)
 
     def _newest(self, method: str, but: int | None = None) -> Any:
-        """Returns what a method of a learner that lives returns, after all steps; None: no learner.
+        """Returns what a method of a living learner returns after all steps; None: no learner
+        lives.
 
         Those that are found dead are replaced when their own answers are missing.
         """
@@ -307,7 +310,7 @@ class LearnerGroup:
         self._restore(rank, checkpoint, self._make_learner(rank))
 
     def _restore(self, rank: int, checkpoint: Checkpoint, learner: Any) -> None:
-        """Brings a new learner to a checkpoint; takes another one where it dies meanwhile."""
+        """Brings a new learner to a checkpoint; makes another one if it dies meanwhile."""
         stored = ray.put(checkpoint)
         for attempt in range(_MOST_STARTS):
             self.learners[rank] = learner = self._make_learner(rank) if attempt else learner

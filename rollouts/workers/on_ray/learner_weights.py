@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights from learners' actors to the workers, past the driver's process: the driver's end.
+"""Weights that go from learners' actors to the workers without the driver: the driver's end.
 
 A learner takes snapshots of one or several policies, after the calls that it was given before. A
 snapshot is a return value of the actor, so that it outlives the actor in the object store of its
@@ -249,7 +249,7 @@ class LearnerWeights:
             ray.wait(
                 list(refs.values()), num_returns=len(refs), timeout=_left(end), fetch_local=False
             )
-        # one deadline for all policies, as nothing more comes from a learner that has died
+        # one deadline for all policies: a learner that has died sends nothing for any of them
         described = time.monotonic() + _DESCRIBED_S
         for policy, ref in list(refs.items()):
             left_s = max(0.0, described - time.monotonic())
@@ -340,7 +340,7 @@ def _result(call: _Call) -> dict[str, weight_snapshot.TakenSnapshot]:
     except ray.exceptions.RayActorError as error:
         raise LearnerError(f"the learner's actor {learner!r} has died: {error}") from error
     except ray.exceptions.RayTaskError as error:
-        # the arrays have the same error, which Ray prints unless somebody reads it
+        # the arrays have the same error, which Ray prints unless it is read
         for ref in call.arrays:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(ref)

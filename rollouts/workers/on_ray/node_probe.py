@@ -8,7 +8,7 @@ from typing import Any
 
 from rollouts.support.same_release import Check
 
-# distributions whose release changes what is sampled or learned, or decides whether it can be
+# distributions whose release affects what is sampled or learned, or whether that works at all
 COMPARED = ("ray", "numpy", "gymnasium", "torch", "mujoco", "ale-py", "vizdoom", "mujoco-warp")
 
 Probe = Callable[[Sequence[str], Check], dict[str, Any]]

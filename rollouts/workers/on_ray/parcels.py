@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parcels: the arrays of all fragments of a coordinator's answer, in one object of Ray.
 
-The driver owns a parcel, as it is the result of the driver's own call. To fetch the results of
-workers' calls from the coordinator, which owns those, would cost the driver a call for each.
+The driver owns a parcel, as it is the result of the driver's own call. Fetching the results of
+workers' calls from the coordinator, which owns those, would cost the driver one call for each
+result.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _ARRIVAL_S = 10.0
 def make_parcel(handles: Sequence[FragmentHandle]) -> list[Any]:
     """Returns the entries of fragments, in a coordinator's process; waits for small ones.
 
-    An entry is what a worker returned, or from `LARGE_BYTES` on Ray's reference to it. It is an
-    error where the arrays are lost.
+    An entry is what a worker returned; for fragments of `LARGE_BYTES` or more, Ray's reference to
+    it; for lost arrays, the error.
     """
     entries: list[Any] = [_ref_of(handle) for handle in handles]
     small = [index for index, handle in enumerate(handles) if handle.info.nbytes < LARGE_BYTES]

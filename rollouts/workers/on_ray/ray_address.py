@@ -50,7 +50,7 @@ def _listener(host: str, port: int, timeout_s: float) -> str:
     """Returns what is wrong with the server at an address, "" where it may be a Ray."""
     with socket.create_connection((host, port), timeout_s) as connection:
         if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
-            return ""  # the settings would be encrypted
+            return ""  # the server's answer would be encrypted
         connection.settimeout(timeout_s)
         connection.sendall(_PREFACE)
         header = b""

@@ -37,7 +37,7 @@ class RayMetricsSink:
                 self._get(metric).set(reading.value, tags=tags)
             elif reading.increase > 0:
                 self._get(metric).inc(reading.increase, tags=tags)
-        # Ray would go on showing the last value, as of a worker that was removed
+        # Ray would go on showing the last value, such as that of a removed worker
         for metric, label in self._gauges - gauges:
             self._get(metric).set(0, tags=self._tags(metric, label))
         self._gauges = gauges

@@ -58,7 +58,8 @@ class RayRunner(FleetThread):
           config: The config of every worker, but for worker_id and incarnation.
           num_workers: The number of workers to begin with.
           make_policy: Called in the inference server if there is one, else in each worker.
-          num_coordinators: Above 1, so many actors have a share of the workers; see `share.py`.
+          num_coordinators: If above 1, that many actors lead a share of the workers each; see
+            `share.py`.
           ray_address: See `RaySession`.
           bundles: Resources of all workers that there may ever be.
           inference: Settings of the server that acts for all workers; None for none.
@@ -138,7 +139,7 @@ class RayRunner(FleetThread):
         check_release(learner, timeout_s)
         if end is not None:
             timeout_s = max(0.0, end - time.monotonic())
-        # tensors on a GPU may be memory of the worker's process, and are copied then
+        # tensors on a GPU may be in the worker process's memory, and are then copied
         copies = lends_memory(self._tensor_transport)
         with self.told_of_workers(timeout_s):
             handle = self.queue.hand_over(
@@ -169,7 +170,7 @@ class RayRunner(FleetThread):
         self._close_ray()
 
     def abandon(self) -> None:
-        """Ends it as `FleetThread.abandon` does; the next coordinator waits for the end."""
+        """Ends everything as `FleetThread.abandon` does; the next coordinator waits for the end."""
         _ending.append(self._thread)  # takes no lock either
         super().abandon()
 

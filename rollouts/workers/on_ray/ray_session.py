@@ -180,7 +180,8 @@ class WorkerLauncher:
             return DirectHandle(started, self.transport)
 
     def __getstate__(self) -> dict[str, Any]:
-        # each process makes the class anew, and brings no arrays to where another takes them
+        # each process makes the class anew, and has a destination of its own, which takes no arrays
+        # yet
         kept = {name: value for name, value in vars(self).items() if name != "_actor_class"}
         return kept | {"destination": Destination()}
 
@@ -209,7 +210,7 @@ class RemotePayload:
     """
 
     def __init__(self, ref: Any, worker: Any = None) -> None:
-        """Refers to them.
+        """Refers to the arrays.
 
         Args:
           ref: Ray's reference to them.
@@ -217,11 +218,11 @@ class RemotePayload:
         """
         self._ref, self._worker = ref, worker
         self._brought: Future[Payload] | None = None
-        # this process is no end of a direct transport, and takes tensors through the object store
+        # this process does not use the direct transport; it takes tensors through the object store
         self._options = {} if worker is None else BY_OBJECT_STORE
 
     def argument(self) -> Any:
-        """Returns what another actor is given, whose call then has the arrays."""
+        """Returns an argument for a call of another actor, which then gets the arrays."""
         return self._ref
 
     def has_holder(self, timeout_s: float) -> bool:
@@ -240,8 +241,8 @@ class RemotePayload:
     def bring(self) -> Future[Payload]:
         """Begins to bring the arrays to this process.
 
-        To be called inside `connected`, or by Ray as it hands over a result, which a
-        `ray.shutdown()` waits for.
+        To be called inside `connected`, or by Ray while it delivers a result: `ray.shutdown()`
+        waits for both.
         """
         self._brought = self._ref.future()
         return self._brought
@@ -286,9 +287,9 @@ class ActorHandle:
         self._weights = Sender(actor)
         self._offered = 0  # the version that the actor was offered last
         # the driver reads the first return value and never pulls the others. The method is made
-        # once, as Ray checks options each time that they are given
+        # once, because Ray checks options each time that they are given
         self._collect = actor.collect.options(num_returns=2)
-        self._collect_several: dict[int, Any] = {}  # by the number of fragments
+        self._collect_several: dict[int, Any] = {}  # the method, by the number of fragments
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Builds the worker; the future fails if the actor dies."""
@@ -319,7 +320,7 @@ class ActorHandle:
         return started
 
     def _several(self, num_fragments: int) -> Any:
-        """Returns the method for so many fragments, each a return value of its own."""
+        """Returns the method for this many fragments, each a return value of its own."""
         if num_fragments not in self._collect_several:
             method = self._actor.collect_several.options(num_returns=1 + num_fragments)
             self._collect_several[num_fragments] = method
@@ -329,7 +330,7 @@ class ActorHandle:
         """Returns the arguments of a call: the offer, or none where an earlier call brought it.
 
         An earlier call has brought it, as calls run in order and a worker whose call failed gets no
-        other. To pickle an offer costs the driver more than the rest of a call.
+        other. Pickling an offer costs the driver more than the rest of a call.
         """
         if offer.version <= self._offered:
             return ()

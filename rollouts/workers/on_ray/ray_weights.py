@@ -85,7 +85,7 @@ def keep(name: str, buffer: Tensor, live: Collection[str]) -> None:
     """
     for other in _arrived.keys() - set(live):
         del _arrived[other]
-    # a buffer on a GPU may be the learner's own memory
+    # a buffer on a GPU is copied, because it may be the learner's own memory
     _arrived[name] = buffer if buffer.device.type == "cpu" else buffer.clone()
 
 

@@ -29,7 +29,8 @@ _log = logging.getLogger(__name__)
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
 
-# Ray waits 30 s for its own processes, which on a busy machine may take longer
+# Ray waits 30 s for its own processes; on a busy machine they may take longer, so it is started
+# again
 _MOST_STARTS = 3
 
 # guards `_newest`, and the counts of each SharedRay
@@ -46,8 +47,8 @@ class SharedRay:
       is_ours: Whether sessions started or joined it; the last one calls `ray.shutdown()`.
       is_local: Whether a session started it, with the CPUs that the session needs.
       num_sessions: Sessions that use it.
-      asked_cpus: CPUs that all of them asked for. Ray counts those of an actor only once it is
-        scheduled.
+      asked_cpus: CPUs that all of them asked for. Ray counts the CPUs of an actor only once the
+        actor is scheduled.
     """
 
     identity: tuple[str, str]
@@ -118,10 +119,10 @@ def _join_ray(address: str, timeout_s: float) -> None:
 
 
 def _start_ray(num_cpus: int) -> None:
-    """Starts a Ray of our own; again, where its processes were not there in time.
+    """Starts a Ray of our own, and again where its processes were not there in time.
 
     Raises:
-      WorkerError: They were late each time.
+      WorkerError: Ray's processes were late each time.
     """
     for number in range(1, _MOST_STARTS + 1):
         try:

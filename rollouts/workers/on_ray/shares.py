@@ -2,9 +2,9 @@
 """Coordinators as actors of Ray, each with a share of the workers: the driver's end, and the actor.
 
 Workers belong to the coordinator that started them: Ray ends them with it, and the next life of the
-coordinator starts others. What it answered is the driver's, except for arrays that are so large
-that an answer has references to them: those belong to it, and are lost with it unless they came to
-the driver before, see `parcels.py`.
+coordinator starts others. The arrays in a coordinator's answers belong to the driver. Arrays that
+are so large that an answer has references to them belong to the coordinator, and are lost with it
+unless they came to the driver before, see `parcels.py`.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class ShareHandle:
     def __init__(self, actor: Any, config: WorkerConfig, shares: Shares) -> None:
         self.config = config
         self._actor, self._shares = actor, shares
-        # made once, as Ray checks options each time that they are given
+        # made once, because Ray checks options each time that they are given
         self._collect = actor.collect.options(num_returns=2)
         self.has_started = False
         self._offered = 0  # the newest version that was sent to the coordinator
@@ -162,7 +162,7 @@ class ShareHandle:
 
             payloads = [ParcelPayload(parcel, index) for index in range(num_fragments)]
             answered = as_future(answers, _as_death, read)
-            # wherever it is: to read one of this node now costs what it would cost later
+            # on any node: reading a parcel of this node now costs no more than reading it later
             if self._shares.destination.takes_here:
                 answered = with_arrays(answered, lambda _: [parcel.bring()])
             return answered, payloads
@@ -214,7 +214,7 @@ def _make_host_class() -> type:
 
             asked = self._share.ask(number, num_fragments, offer)
             answer = await asyncio.wrap_future(asked)
-            # beside the event loop, as it waits for arrays
+            # on a thread beside the event loop, because it waits for arrays
             entries = await asyncio.to_thread(make_parcel, answer.handles)
             infos = [handle.info for handle in answer.handles]
             return (infos, answer.failure, self._share.take_news()), entries

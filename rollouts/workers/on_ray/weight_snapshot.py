@@ -101,7 +101,7 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
       SpecError: The learner returned no weights that can be published.
       Exception: What the learner raised.
     """
-    # before this returns, as Ray then fetches the results on another thread
+    # made before this returns, because Ray then fetches the results on another thread
     make_tensor_store()
     weights = _ask(learner, order)
     copies = {}
@@ -119,7 +119,7 @@ def take(learner: Any, order: Order) -> tuple[Any, ...]:
 
 
 def give(learner: Any, coordinator: str, policy: str, attempt: int) -> Tensor:
-    """Gives the buffer of a snapshot to Ray, which keeps it here until nobody refers to it."""
+    """Gives the buffer of a snapshot to Ray, which keeps it here as long as it is referred to."""
     with _lock:
         kept = _kept[coordinator, policy]
         buffer, kept.buffer = kept.buffer, None
@@ -157,7 +157,7 @@ def _ask(learner: Any, order: Order) -> Mapping[str, Mapping[str, Array | Tensor
 def _take(
     policy: str, values: Mapping[str, Array | Tensor], stored: Mapping[str, Stored], order: Order
 ) -> TakenSnapshot:
-    """Copies what has to be kept here of a policy's weights."""
+    """Copies the part of a policy's weights that has to be kept here."""
     names = _names_to_store(policy, stored, order)
     layout: Layout = ()
     buffer = None

@@ -8,7 +8,7 @@
 
 namespace rollouts::atari2600 {
 
-// Makes 4 KiB of the ROM appear.
+// Makes a bank of 4 KiB appear at 0x1000-0x1fff.
 inline ROLLOUTS_HD void SelectBank(Cartridge& cartridge, I32 bank) {
   cartridge.bank = static_cast<U8>(bank);
   for (U32 i = 0; i < 4; ++i) {
@@ -37,7 +37,7 @@ inline ROLLOUTS_HD void TouchCartridge(Cartridge& cartridge, I32 address) {
 template <CartridgeKind kKind>
 inline ROLLOUTS_HD U8 ReadCartridge(Cartridge& cartridge, I32 address) {
   if constexpr (kKind == CartridgeKind::kFE) {
-    // address line 13, which a 6507 does not have
+    // bit 13 of the address selects the half of the ROM, though a 6507 has no line for it
     return cartridge.rom[(address & 0xfff) + (address & 0x2000 ? 0 : 4096)];
   }
   if constexpr (kKind == CartridgeKind::kDpc) {

@@ -64,28 +64,28 @@ enum Object : I32 { kP0, kP1, kM0, kM1, kBall, kPlayfield, kObjects };
 
 struct Tia {
   // clocks, counted from the beginning of the frame
-  I32 frame_start = 0;  // the first line's, which may have begun before
+  I32 frame_start = 0;  // start of the first line, perhaps in the frame before
   I32 first_shown = 0;
   I32 last_shown = 0;   // the clock after the last one shown
   I32 drawn_until = 0;
-  I32 line_start = 0;  // the next drawn line's, or a later one's
-  I32 row = 0;         // the line's first pixel in the screen
+  I32 line_start = 0;  // start of the line to be drawn next, or of a later one
+  I32 row = 0;         // index of that line's first pixel in the screen
   I32 vsync_end = kNever;  // switching VSYNC off ends the frame from then on
   I32 last_hmove = 0;      // may be negative: in an earlier frame
   I32 dump_end = 0;        // a cycle, not a clock
   I32 touched = 0;         // when the CPU last read or wrote a register
   I32 touched_register = 0;  // the register of a write; kReadAccess for a read
   I32 too_late = kNever;   // any write ends the frame from then on
-  I32 alarm = kNever;      // accesses need more than usual from then on: see Notice
-  I32 blanked = kNever;    // when the first access came that saw hmove_blank
-  I32 blanked_register = 0;  // its register, as touched_register
+  I32 alarm = kNever;      // from then on accesses call Notice
+  I32 blanked = kNever;    // clock of the first access that saw hmove_blank
+  I32 blanked_register = 0;  // register of that access, as in touched_register
 
   U8 vsync = 0;
   U8 vblank = 0;
   U8 nusiz[2] = {};
   U8 colour[4] = {};  // P0, P1, playfield, background
   U8 ctrlpf = 0;
-  U8 reflect = 0;  // CTRLPF's bit, as used in this line
+  U8 reflect = 0;  // CTRLPF's reflect bit, as used in this line
   U8 refp[2] = {};
   U8 pf[3] = {};
   U8 grp[2] = {};
@@ -104,8 +104,8 @@ struct Tia {
   U8 star_line = 0;    // 0..3: its moves repeat after four lines
   U8 star_shape = 0;   // 0: missile 0 has its own shape in this line, 1: wide, 2: none
   U8 dump = 0;
-  U8 stale = 0x3f;        // bit of Object: its mask has to be made again
-  U8 present = 0;         // bit of Object: its mask, unless stale, is not empty
+  U8 stale = 0x3f;        // a bit for each Object: its mask has to be made again
+  U8 present = 0;         // a bit for each Object: its mask, unless stale, is not empty
   U8 line_is_plain = 0;   // the row above was drawn as a whole, and nothing has changed since
   U8 frame_done = 0;
   U16 collisions = 0;     // bit 2i + 1: bit 7 of the i-th collision register, 2i: bit 6
@@ -118,7 +118,7 @@ inline ROLLOUTS_HD constexpr bool HasRam(CartridgeKind kind) {
   return kind == CartridgeKind::kF8SC || kind == CartridgeKind::kF6SC;
 }
 
-// Pitfall II's chip: eight pointers into 2 KiB of graphics and a random number.
+// Pitfall II's chip: a random number, and eight pointers into 2 KiB of graphics.
 struct Dpc {
   U8 tops[8] = {};
   U8 bottoms[8] = {};
@@ -144,7 +144,7 @@ struct Decoded {
 };
 
 struct Cartridge {
-  const U8* rom = nullptr;  // borrowed, from all environments of the game
+  const U8* rom = nullptr;  // borrowed; shared by all environments of the game
   const Decoded* decoded = nullptr;  // the decoded rom, or null; borrowed as well
   U32 slices[4] = {};       // offset in rom of each of the four KiB at 0x1000
   U8 bank = 0;
@@ -178,7 +178,7 @@ struct Console {
   Cartridge cartridge;
   Inputs inputs;
   Board board;
-  U8 bus = 0;            // the last byte on the data bus, where the CPU left the ROM
+  U8 bus = 0;            // the last byte on the data bus; kept only where the CPU left the ROM
   U8 jammed = 0;         // the CPU has met an instruction that stops it
   U8 partial = 0;        // the last frame ran out of instructions
   U8 odd_lines = 0;      // PAL: the last frame had an odd number of lines

@@ -8,8 +8,8 @@
 
 namespace rollouts::atari2600 {
 
-// Results of addressing: an address, and the last byte on the data bus, which the CPU reads as code
-// from the chips' registers.
+// Results of addressing: an address, and the last byte on the data bus, which the CPU reads where
+// it runs code among the chips' registers.
 #define ROLLOUTS_ADDRESS_ZP address = b1, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPX address = (b1 + r.x) & 0xff, bus = b1, pc += 2
 #define ROLLOUTS_ADDRESS_ZPY address = (b1 + r.y) & 0xff, bus = b1, pc += 2
@@ -103,8 +103,8 @@ namespace rollouts::atari2600 {
     break;                                                  \
   }
 #define BRANCH(CODE, TAKEN) ROLLOUTS_BRANCH(CODE, TAKEN, )
-// Branches that end loops which only wait: where all of such a loop is in one KiB of ROM, `code`
-// also reaches the bytes before the branch.
+// Branches that end loops which only wait: where such a loop lies within one KiB of ROM, the bytes
+// before the branch may be read through `code`, too.
 #define WAITING_BRANCH(CODE, TAKEN)                                                              \
   ROLLOUTS_BRANCH(CODE, TAKEN, if (b1 >= 0xfb && code != bytes && (pc & 0x3ff) <= 0x400 - 5 &&   \
                                    !(HasRam(kKind) && (pc & 0xf00) == 0))                        \
@@ -130,9 +130,9 @@ namespace rollouts::atari2600 {
   ++r.sp;                                                     \
   into = bus = ROLLOUTS_PEEK_LOW(r.sp, bus);
 
-// Runs all rounds but the last of two loops that only wait: DEX or DEY with a branch, and LDA, LDX
-// or LDY of the timer with a branch. `code` is the branch, which was taken; `while_positive`: it is
-// BPL, else BNE; `taken`: the cycles that a taken branch adds.
+// Runs all rounds but the last of a loop that only waits, of one of two kinds: DEX or DEY with a
+// branch, or LDA, LDX or LDY of the timer with a branch. `code` is the branch, which was taken;
+// `while_positive`: the branch is BPL, else BNE; `taken`: the cycles that a taken branch adds.
 ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool while_positive,
                                  I32 taken, I32& cycles, I32& count, I32 end) {
   // rounds of two instructions; one round is left, so that registers are those of the last one
@@ -142,7 +142,7 @@ ROLLOUTS_INLINE void SkipLoop(const Riot& riot, Cpu& r, const U8* code, bool whi
     // DEX or DEY
     const bool is_x = code[-1] == 0xca;
     U8 counter = is_x ? r.x : r.y;
-    // a jump to the branch may have come with other flags
+    // after a jump to the branch, the flags may not be those of the counter
     if (while_positive && counter > 0x7f) return;
     rounds = while_positive ? counter : counter - 1;
     if (rounds > most) rounds = most;

@@ -60,7 +60,7 @@ ROLLOUTS_INLINE void SetNZ(Cpu& r, U32 value) { r.n = r.z = static_cast<U8>(valu
 
 inline ROLLOUTS_HD I32 FromBcd(I32 v) { return (v >> 4) * 10 + (v & 15); }
 inline ROLLOUTS_HD I32 ToBcd(I32 v) {
-  // bytes that are not two decimal digits can make v negative; there ale-py reads before its table
+  // bytes that are not two decimal digits can make v negative; ale-py then reads before its table
   if (v < 0) return FromBcd(v & 0xff);
   v &= 0xff;
   return ((v % 100) / 10 << 4) | (v % 10);

@@ -25,7 +25,7 @@ struct Instruction {
   U8 cycles = 0;
   U16 operand = 0;
   U16 rest = 1;  // instructions up to and including one that may jump
-  I16 jump = 0;  // how many bytes on a taken branch goes
+  I16 jump = 0;  // how many bytes further a taken branch goes
 };
 
 // Tells if cartridges of this kind are decoded. Instructions are found by pages that are switched
@@ -206,7 +206,7 @@ inline Instruction Decode(CartridgeKind kind, const U8* rom, I32 rom_size, I32 o
   return found;
 }
 
-// Tells if the next instruction executed may be another one than the next in memory.
+// True if the next instruction executed may differ from the next one in memory.
 inline bool EndsBlock(const Instruction& op) {
   const I32 handler = op.handler;
   if (handler == kStep || handler == kJump || handler == kCall) return true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the instructions of decoded.h, as Execute runs the ROM. Only on hosts, whose compilers have
-// labels as values. Execute runs instructions that are not decoded.
+// Runs the instructions of decoded.h, as Execute runs the ROM. For hosts only: their compilers
+// support labels as values. Execute runs instructions that are not decoded.
 #pragma once
 
 #include "rollouts/atari2600/decoded.h"
@@ -94,7 +94,7 @@ ROLLOUTS_INLINE U8 ReadCold(Console& c, I32 address, U8 bus, I32 cycles) {
   bus = c.riot.ram[(op->operand + 1) & 0x7f];             \
   address = ((c.riot.ram[op->operand & 0x7f] | (bus << 8)) + r.y) & 0xffff; \
   if ((address & 0x1000) && IsHot(kKind, address)) goto Step;
-// Only WSYNC changes the time, so that `cycles` can stay in a register.
+// Passes a copy of the time by reference, so that `cycles` can stay in a register.
 #define POKE(WRITE)     \
   {                     \
     I32 now = cycles;   \

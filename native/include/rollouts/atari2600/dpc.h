@@ -10,7 +10,7 @@ namespace rollouts::atari2600 {
 inline constexpr U32 kDpcGraphics = 8192;  // offset in the ROM, after two banks
 
 // The random number: a shift register of 8 bits, which advances with every access that the chip
-// sees. In ale-py these are reads of the pages with its registers and with the hot spots, including
+// sees. In ale-py it sees reads of the pages with its registers and with the hot spots, including
 // instructions there, and all writes.
 inline ROLLOUTS_HD bool DpcSeesRead(I32 low) { return low < 0x80 || low >= 0xfc0; }
 

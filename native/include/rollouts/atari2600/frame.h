@@ -45,7 +45,7 @@ inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
   const I32 shown = I32{ShowsPlayer(tia, 0)} | ShowsPlayer(tia, 1) << 1 |
                     ShowsMissile(tia, 0) << 2 | ShowsMissile(tia, 1) << 3 | ShowsBall(tia) << 4 |
                     (playfield != 0) << 5;
-  // in the players' colours, a playfield is drawn by fours where it is alone
+  // a playfield in the players' colours is drawn by fours only where it is alone
   if ((tia.ctrlpf & 2) && shown > 32) return false;
   for (const U8 group : kGroups) {
     if (group == shown) return true;
@@ -53,14 +53,14 @@ inline ROLLOUTS_HD bool IsDrawnByFours(const Tia& tia) {
   return false;
 }
 
-// Draws, as ale-py does, beyond the clock at which a frame ends, where that is within the picture.
+// Draws, as ale-py does, beyond the clock at which a frame ends, if that is within the picture.
 inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   Tia& tia = c.tia;
   if (clock <= tia.first_shown || clock >= tia.last_shown) return;
   const I32 column = (clock - tia.first_shown) % kLineClocks;
   U8* const row = c.screens[c.shown] + (clock - tia.first_shown) / kLineClocks * kWidth;
   const I32 pixel = column > kBlankClocks ? column - kBlankClocks : 0;
-  // the line's beginning is black as far as the first access with HMOVE's blank left it black
+  // how much of the line's beginning is black depends on the first access that saw HMOVE's blank
   I32 black = tia.hmove_blank && pixel > 0 ? 8 : 0;
   const I32 blanked = tia.blanked == kNever
                           ? kNever
@@ -72,7 +72,7 @@ inline ROLLOUTS_NOINLINE void DrawBeyond(Console& c, I32 clock) {
   for (I32 i = pixel; i < black; ++i) row[i] = 0;
   if (pixel == 0) return;
   if (pixel % 4 == 0 || (tia.vblank & 2)) return;
-  // in some pictures, four pixels at once where there is no object
+  // with some objects, four pixels are drawn at once where no object is
   if (!IsDrawnByFours(tia)) return;
   if (tia.stale) RefreshMasks(tia);
   U64 there = 0;
@@ -101,7 +101,7 @@ inline ROLLOUTS_HD void RunInstructions(Console& c, I32 end) {
   Execute<kKind>(c, end);
 }
 
-// A call in kernels too: with all cartridges in one function, compiling takes many minutes.
+// A call even in kernels: all cartridges in one function would compile for many minutes.
 template <CartridgeKind kKind>
 inline ROLLOUTS_NOINLINE void EmulateFrame(Console& c) {
   if (!c.partial) BeginFrame(c);

@@ -11,18 +11,18 @@
 namespace rollouts::atari2600 {
 
 inline constexpr U32 kSystemSeed = 4753849;  // ale-py's setting system_random_seed
-// resistance of a paddle: the least, and the change in a frame of turning
+// a paddle's resistance: the least, and its change in a frame in which the paddle turns
 inline constexpr I32 kLeastTurned = 27450;
 inline constexpr I32 kTurn = 23000;
-inline constexpr I32 kMaxPresses = 1000;  // a key's, until RAM is as a mode needs it: some dozens
+inline constexpr I32 kMaxPresses = 1000;  // presses of a key for a mode: dozens are enough
 
 struct GameConsole {
   Console console;
   const Game* game = nullptr;  // borrowed, as the ROM is
-  Mersenne system_random;      // draws where the timer stands after a reset; always seeded alike
+  Mersenne system_random;      // draws the timer's value at a reset; always has the same seed
   Mersenne sticky_random;      // draws whether an action is repeated
   I32 last_action = 0;  // the action of the frame before
-  I32 resistances[2] = {};  // the two paddles' at the left port
+  I32 resistances[2] = {};  // the two paddles of the left port
   U8 screens[2][kWidth * kMaxHeight] = {};
 };
 

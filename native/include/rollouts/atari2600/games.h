@@ -24,13 +24,13 @@ struct Game {
   U32 actions;       // bit a: ale-py's minimal set has action a
   U32 difficulties;  // bit d: difficulty d may be chosen
   // Every mode's number, a colon, and the keys that choose it and start the game; semicolons
-  // between modes. A key is a letter, a number of frames, and "x" with the number of presses if it
-  // is not one: S: SELECT, then one frame without it; R: RESET; n: nothing; f: FIRE; u, d, l, r:
-  // UP, DOWN, LEFT, RIGHT; j: UP and FIRE. A "?" after it makes it a sticky action. s: SELECT for
-  // up to 255 frames more, at random. With "@address=value" after it, it is pressed until RAM has
-  // that value there, and not at all if it does already; "@address&mask=value" compares some bits.
-  // After a sticky action that is pressed in this way comes a frame of nothing, sticky as well. The
-  // first mode is the default.
+  // between modes. A key is a letter, a number of frames, and, for several presses, "x" with their
+  // number. The letters: S: SELECT, then one frame without it; s: SELECT for up to 255 frames more,
+  // at random; R: RESET; n: nothing; f: FIRE; u, d, l, r: UP, DOWN, LEFT, RIGHT; j: UP and FIRE. A
+  // key with "@address=value" is pressed until RAM has that value there, and not at all if it has
+  // it already; "@address&mask=value" compares some bits. A "?" at the end makes the key a sticky
+  // action; with "@", each such press is followed by a frame of nothing, sticky as well. The first
+  // mode is the default.
   const char* modes;
 };
 
@@ -45,7 +45,7 @@ inline constexpr Game kGames[] = {
 #include "rollouts/atari2600/games.inc"
 };
 
-// The game of a ROM, or null for a ROM of no supported game (or a damaged one).
+// The game of a ROM, or null if the ROM is damaged or its game is not supported.
 inline const Game* FindGame(const U8* rom, U32 size) {
   const U64 hash = HashRom(rom, size);
   for (const Game& game : kGames) {

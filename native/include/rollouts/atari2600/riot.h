@@ -7,8 +7,8 @@
 
 namespace rollouts::atari2600 {
 
-// Intervals of the timer that have passed. Code among the registers is read a cycle too early; the
-// number is then unsigned.
+// Intervals of the timer that have passed. Code among the registers is read a cycle too early:
+// `passed` is then negative, and is shifted as an unsigned number.
 inline ROLLOUTS_HD I32 PassedIntervals(const Riot& riot, I32 passed) {
   return static_cast<I32>(static_cast<U32>(passed) >> riot.shift);
 }

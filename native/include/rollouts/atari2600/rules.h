@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reward, lives and end of games, read from the console's memory after each frame, equal to
-// ale-py's: a game keeps these numbers for its own screen. They were found by comparing with ale-py
-// from outside.
+// ale-py's: a game keeps these numbers for its own screen. Where a game keeps them was found by
+// comparing with ale-py from outside.
 #pragma once
 
 #include "rollouts/atari2600/console.h"
@@ -19,11 +19,11 @@ enum class Reading : U8 {
   kLowest,        // the lowest bit
   kBitSix,        // 0 or 1
   kMiddleThree,   // bits 4, 5 and 6
-  kDigit,         // the four low bits, of which 10 is a blank: 0
+  kDigit,         // the four low bits; 10 is a blank and counts as 0
   kHighDigit,     // the same for the four high bits
   kDigits,        // two decimal digits with blanks
   kPicture,       // the address of a digit's picture, of 8 bytes; 0x80 is a blank
-  kDigitPicture,  // the same, but 0 for none of the ten digits
+  kDigitPicture,  // the same, but 0 if it is none of the ten digits
   kKnockout,      // two decimal digits; 0xc0 is 100
   kBitCount,      // how many of the three low bits are set
   kVines,         // Pitfall's lives
@@ -68,7 +68,7 @@ struct Rules {
   I32 first_score = 0;  // before the first frame
   I32 first_lives = 0;
   Points score[6] = {};  // their sum is the score; a weight of 0 ends the list
-  I32 wrap = 0;          // added to a reward below 0, after which the score began anew
+  I32 wrap = 0;          // added to a reward below 0: the score has begun anew
   I32 least = -kMost;    // reward
   I32 most = kMost;
   bool keeps_score = false;  // the frame that ends the game does not change the score
@@ -139,8 +139,8 @@ inline ROLLOUTS_HD bool AnyGroupHolds(const Test (&tests)[4], const U8* ram) {
   return group;
 }
 
-// Tells if the game is over. Before a game has begun, some games have the memory of one that is
-// over.
+// Tells if the game is over. Before some games begin, their memory looks like that of a game that
+// is over.
 inline ROLLOUTS_HD bool IsOver(const Rules& rules, const U8* ram, RulesState& state) {
   const bool over = AnyGroupHolds(rules.over, ram);
   switch (rules.special) {
@@ -190,7 +190,7 @@ inline ROLLOUTS_HD void FollowTennis(const U8* ram, RulesState& state) {
 }
 
 // A player without pieces has lost; `seen` is 1 where white is the first player's colour, -1 where
-// it is black. Squares are four times eight bytes, with a byte between them.
+// it is black. The squares are four groups of eight bytes, with one byte between two groups.
 inline ROLLOUTS_HD void FollowCheckers(const U8* ram, RulesState& state) {
   bool has_white = false, has_black = false;
   for (I32 address = 0x80; address < 0xa3; ++address) {
@@ -237,12 +237,12 @@ inline ROLLOUTS_HD void FollowLives(const Rules& rules, const U8* ram, RulesStat
 }
 
 // The state at the beginning of a game in a mode, before its first frame; a negative mode is the
-// game's own.
+// game's default.
 inline ROLLOUTS_HD RulesState StartRules(const Rules& rules, I32 mode) {
   RulesState state;
   state.score = rules.first_score;
   state.lives = rules.first_lives;
-  // these functions compare the bytes from the second frame on
+  // the values with which the functions for these games begin
   if (rules.special == Special::kQbert) state.seen = 2;
   if (rules.special == Special::kRiverRaid) state.seen = 0x58;
   if (rules.special == Special::kVideoCheckers) state.seen = mode > 10 ? -1 : 1;

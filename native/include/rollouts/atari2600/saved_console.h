@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks whether a console from a saved state, perhaps made by somebody else, can be run: none of
-// its numbers leads a lookup or a drawing outside of its bounds.
+// Checks whether a console from a saved state of unknown origin can be run: none of its numbers may
+// make a look-up or a drawing leave its bounds.
 #pragma once
 
 #include "rollouts/atari2600/game_console.h"
 
 namespace rollouts::atari2600 {
 
-// True where the cartridge shows KiB of the ROM that its switches can choose.
+// True if the cartridge shows only parts of the ROM that its switches can choose.
 inline bool HasSlices(const Cartridge& cartridge, const GameConsole& start, U32 rom_size) {
   const U32* const slices = cartridge.slices;
   const U32* const first = start.console.cartridge.slices;

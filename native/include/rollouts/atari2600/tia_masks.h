@@ -152,8 +152,8 @@ inline ROLLOUTS_HD bool ShowsObject(const Tia& tia) {
          ShowsMissile(tia, 1) || ShowsBall(tia);
 }
 
-// Tells if the halves of the playfield have the players' colours. A playfield alone has them even
-// before objects.
+// Tells if the halves of the playfield have the players' colours. A playfield without objects has
+// them even if its priority is above that of objects.
 inline ROLLOUTS_HD bool HasScore(const Tia& tia) {
   if (!(tia.ctrlpf & 2)) return false;
   return !(tia.ctrlpf & 4) || !ShowsObject(tia);

@@ -19,7 +19,7 @@ struct Layers {
   U8 colours[4];  // the background's first
 };
 
-// Makes a byte of ones of every bit of a byte.
+// Turns each bit of a byte into a byte: all ones where the bit is set.
 inline ROLLOUTS_HD U64 SpreadBits(U64 byte) {
   const U64 spread = (byte * 0x0101010101010101u) & 0x8040201008040201u;
   return (((spread + 0x7f7f7f7f7f7f7f7fu) | spread) >> 7 & 0x0101010101010101u) * 0xff;
@@ -66,7 +66,7 @@ inline ROLLOUTS_HD void PaintLayers(U8* row, U64 /*range*/, const Layers& layers
 
 #define ROLLOUTS_TARGET __attribute__((target("avx2,bmi,bmi2")))
 
-// Makes a byte of ones of every bit of 32.
+// Turns each of 32 bits into a byte: all ones where the bit is set.
 ROLLOUTS_TARGET inline __m256i SpreadAvx2(U64 bits) {
   const __m256i bytes = _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202,
                                            0x0303030303030303);

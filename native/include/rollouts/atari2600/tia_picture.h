@@ -7,14 +7,14 @@
 
 namespace rollouts::atari2600 {
 
-// Copies in words: a compiler's memcpy of any length takes longer.
+// Copies words of 8 bytes: a general memcpy takes longer.
 inline ROLLOUTS_HD void CopyLine(U8* row, const U8* from) {
   for (I32 i = 0; i < kWidth; i += 8) CopyBytes(row + i, from + i, 8);
 }
 
-// Draws a whole line, which is not black.
+// Draws a whole line that is not blanked to black.
 inline ROLLOUTS_HD void DrawLine(Tia& tia, U8* row) {
-  // the same line once more, so that its collisions are known too
+  // the line equals the one above, so it is copied, and its collisions are already latched
   if (tia.line_is_plain && !tia.hmove_blank) {
     CopyLine(row, row - kWidth);
     return;
@@ -77,7 +77,7 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
   I32 left = clock - tia.drawn_until;
   tia.drawn_until = clock;
   U8* const screen = c.screens[c.shown];
-  // a line that was drawn to its end is finished when more is drawn
+  // where the last call drew a line to its end, EndLine is still due
   if (column == 0 && tia.row > 0) EndLine(tia);
   while (left > 0) {
     const I32 end = column + left < kLineClocks ? column + left : kLineClocks;
@@ -95,7 +95,7 @@ inline ROLLOUTS_NOINLINE void DrawDue(Console& c, I32 clock) {
       tia.row += kWidth;
     }
   }
-  // nothing is shown before the first pixel
+  // the clocks before the first pixel show nothing, so they count as drawn
   if (column > 0 && column < kBlankClocks) tia.drawn_until += kBlankClocks - column;
 }
 

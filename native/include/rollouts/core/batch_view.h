@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// Arrays for the rows of one group of agents: (B, A) of each, row after row.
+// Arrays for the rows of one group of agents: each is (B, A) where no other shape is given.
 struct GroupView {
   std::uint8_t* obs = nullptr;        // (B, A, obs_bytes)
   std::uint8_t* final_obs = nullptr;  // null unless autoreset is same-step
@@ -16,7 +16,7 @@ struct GroupView {
   std::uint8_t* truncated = nullptr;
   std::uint8_t* active = nullptr;
   double* episode_return = nullptr;
-  std::int64_t obs_bytes = 0;  // one agent's
+  std::int64_t obs_bytes = 0;  // per agent
   std::int32_t num_agents = 0;
 };
 

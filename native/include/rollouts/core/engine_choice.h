@@ -11,12 +11,12 @@
 namespace rollouts {
 
 struct EngineChoice {
-  std::string name;           // as the option `engine` names it; empty: there is no choice
-  std::string why_not_lanes;  // empty where lanes step it
+  std::string name;           // value of the option `engine`; empty where there is one engine only
+  std::string why_not_lanes;  // the reason; empty where lanes step the environment
 };
 
-// Steps that engines made for several environments at once, and the other steps of such
-// environments.
+// Counts of the steps that an engine made for several environments at once, and of all other steps
+// of the same environments.
 struct EngineSteps {
   std::int64_t together = 0;
   std::int64_t alone = 0;

@@ -11,25 +11,26 @@
 //   template <class C> static void CheckConfig(const Config&, C& check)   optional: what its
 //       options may be; `check` is a ConfigCheck (support/options.h)
 //   static EnvSpec MakeSpec(const Config&)   optional: the spec under options that change the
-//       observation, whose rows may then be longer than kSpec's. A GPU's pool has kSpec's alone
+//       observation, whose rows may then be longer than kSpec's. A GPU's pool refuses such options
 //   static const char* CheckState(const Config&, const State&)   optional: null, or what is wrong
-//       with a saved state, which goes on after "state 0 for env_id 0: "; a state may come from
-//       anywhere, so all that Step, Observe and WriteInfo take for an index, a size or the bound of
-//       a loop is looked at; most return kNoSuchState
-//   static const char* HostOnly(const Config&)   optional, of ours: the option for which Observe
-//       calls functions of the host (unless kInKernel), so that a GPU's pool refuses it; null: none
+//       with a saved state, as the end of a message that begins "state 0 for env_id 0: ". A state
+//       may come from anywhere, so this checks every number that Step, Observe and WriteInfo use as
+//       an index, a size or the bound of a loop; most return kNoSuchState
+//   static const char* HostOnly(const Config&)   optional, only in our own headers: the option that
+//       makes Observe call host functions (unless kInKernel), so that a GPU's pool refuses it, or
+//       null
 //   static void Reset(const Config&, State&, Rng&)
 //   static StepResult Step(const Config&, State&, const Action* action, Rng&)
 //   static void Observe(const Config&, const State&, Obs* obs)
 //   static void WriteInfo(const Config&, const State&, double* values)   where kSpec announces
-//       infos, with reset_infos: they are the State's, after a reset as after a step
+//       infos (with reset_infos): computes them from the State, after a reset as after a step
 //   static constexpr bool kVectorized = true   optional: State is Reals only or int32s only,
 //       Step does not branch but on options, the action has one element; then the CPU pool
 //       steps blocks of environments with vector instructions
 //   static bool StepDraws(const Config&)   with kVectorized: whether Step may draw under these
-//       options, at most 4 words in most steps. Step is a template over the Rng then, and
-//       uses Uniform() and Below() alone. Without it Step draws nothing
-//   static constexpr const char* kStateNames[]   where State is Reals: their names; one
+//       options, at most 4 words in most steps. Step is then a template over the Rng's type, and
+//       calls only Uniform() and Below(). Without StepDraws, Step draws nothing
+//   static constexpr const char* kStateNames[]   where State is Reals: their names; a number
 //       that is not finite after a step is reported as this environment's failure
 // all ROLLOUTS_HD but VisitConfig, CheckConfig and HostOnly. It knows nothing of threads, batches, seeds,
 // time limits or autoreset: core/step.h does.
@@ -43,29 +44,30 @@
 //   void Observe(Obs* obs) const
 //   void WriteInfo(double* values) const     what EnvSpec::infos announces, one after the other
 //   void SaveState(std::vector<std::uint8_t>& out) const   optional, as is the next:
-//       appends all that the future depends on; called after a Reset, between steps
-//   void LoadState(std::span<const std::uint8_t>)   takes such a state over from an Env
-//       of equal Config, maybe before the first Reset; throws when it cannot
-//   void CheckOverrides(const ModelOverrides&) const   optional, as are the next four, for one whose
-//       engine has a model with fields: throws SpecError for what SetModel must not get
-//   void SetModel(ModelOverrides)            fields that differ, in place of all before; from the
-//       next Reset on
+//       appends all that later steps depend on; called after a Reset, between steps
+//   void LoadState(std::span<const std::uint8_t>)   restores a state that an Env of equal Config
+//       saved, maybe before the first Reset; throws when it cannot
+//   void CheckOverrides(const ModelOverrides&) const   optional, as are the next four, for an
+//       engine whose model has fields: throws SpecError for overrides that SetModel must not get
+//   void SetModel(ModelOverrides)            replaces all overrides of fields, from the next Reset
+//       on
 //   const ModelOverrides& model_overrides() const
-//   ModelArray ReadModel(const std::string& field, bool of_file) const     in force, or those of
-//       the file; throws SpecError
-//   std::vector<std::string> ModelFields() const     names of those that may differ
+//   ModelArray ReadModel(const std::string& field, bool of_file) const     a field's values in
+//       force, or those of the file; throws SpecError
+//   std::vector<std::string> ModelFields() const     names of the fields that can be overridden
 //   static std::shared_ptr<const void> Share(const Config&)   optional: what environments of
 //       these options have in common, held by their batch
 //   static void RunTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn)
 //       optional: calls turn(0) to turn(count - 1), each of which runs one environment, on this
-//       thread; EnvSpec::together says how many it is worth to give
-//   static void StepAhead(std::span<Env* const>, std::span<const Action* const>)   optional: makes
-//       what it can of steps that are due, of at most 64, where EnvSpec::together is above 1; does
-//       not throw, and each Step follows in the same thread
-//   static void BeginAhead(std::span<Env* const>, std::span<const Rng>)   optional beside it: makes
-//       what it can of resets that are due, with the streams of their episodes; does not throw, and
-//       each Reset follows in the same thread, with an equal stream
-// Its functions may throw; the pool reports that as this environment's failure.
+//       thread; more than EnvSpec::together turns gain nothing
+//   static void StepAhead(std::span<Env* const>, std::span<const Action* const>)   optional, used
+//       where EnvSpec::together is above 1: computes in advance what it can of at most 64 steps
+//       that are due; does not throw, and each Step follows in the same thread
+//   static void BeginAhead(std::span<Env* const>, std::span<const Rng>)   optional, with StepAhead:
+//       computes in advance what it can of resets that are due, with the streams of their episodes;
+//       does not throw, and each Reset follows in the same thread, with an equal stream
+// The functions of a heavy environment may throw; the pool reports that as this environment's
+// failure.
 //
 // The concepts below make the compiler name the member that is missing.
 #pragma once
@@ -85,8 +87,8 @@ struct StepResult {
   double score = 0;
   // Reports `terminated` to the learner although the episode goes on.
   bool marks_end = false;
-  // Truncates the episode, at a limit that the environment itself has, or because it cannot go on
-  // in code that cannot throw.
+  // Truncates the episode at a limit of the environment itself. Code that cannot throw also sets it
+  // where the episode cannot go on.
   bool cuts_off = false;
 
   ROLLOUTS_HD static constexpr StepResult Of(double reward, bool terminated) {
@@ -94,7 +96,7 @@ struct StepResult {
   }
 };
 
-// Replaces std::same_as, where there is no standard library.
+// Replaces std::same_as, because NVRTC has no standard library.
 template <typename A, typename B>
 inline constexpr bool kSameType = false;
 template <typename A>
@@ -106,7 +108,7 @@ ROLLOUTS_HD constexpr bool IsWithin(std::int64_t value, std::int64_t low, std::i
 }
 inline constexpr const char* kNoSuchState = "has numbers that no state of the environment has";
 
-// Members that a light environment must have; optional ones are checked for at their uses.
+// Members that a light environment must have; each optional one is tested where it is used.
 template <typename Env>
 concept LightEnvironment =
     requires(const typename Env::Config& config, typename Env::State& state,

@@ -33,7 +33,7 @@ ROLLOUTS_HD inline double Tanh(double x) { return tanh(x); }
 ROLLOUTS_HD inline double Atan2(double y, double x) { return atan2(y, x); }
 ROLLOUTS_HD inline double LibrarySin(double x) { return sin(x); }
 ROLLOUTS_HD inline double LibraryCos(double x) { return cos(x); }
-// Number of the lowest bit that is set; one must be.
+// Index of the lowest set bit; x must not be 0.
 ROLLOUTS_HD inline std::int32_t LowestBit(std::uint32_t x) { return __ffs(static_cast<int>(x)) - 1; }
 ROLLOUTS_HD inline std::int32_t LowestBit(std::uint64_t x) {
   return __ffsll(static_cast<long long>(x)) - 1;
@@ -42,12 +42,12 @@ ROLLOUTS_HD inline std::int32_t LowestBit(std::uint64_t x) {
 
 namespace math_internal {
 
-// x = quadrant * pi/2 + remainder, |remainder| <= pi/4. pi/2 in three parts of 33 bits
-// (Cody and Waite), so that quadrant * part is exact while |x| < 1e6; beyond that
-// the remainder loses digits.
+// x = quadrant * pi/2 + remainder, |remainder| <= pi/4. pi/2 is split into three parts of 33 bits
+// (Cody and Waite), so that quadrant * part is exact while |x| < 1e6; beyond that the remainder
+// loses digits.
 struct Reduced {
   double remainder;
-  std::uint64_t quadrant;  // modulo 4 in its two lowest bits
+  std::uint64_t quadrant;  // only its two lowest bits count
 };
 
 inline Reduced ReduceByHalfPi(double x) {
@@ -85,8 +85,8 @@ inline double CosKernel(double r) {
   return w + (((1 - w) - half) + z * z * p);
 }
 
-// Computes both kernels and selects by bits instead of a branch: loops over environments vectorise,
-// and a vector gives the same bits as a single call.
+// Computes both kernels and selects by bits instead of a branch, so that loops over environments
+// vectorise and a vector gives the same bits as a single call.
 inline double SinOrCos(double x, std::uint64_t quarter_turns) {
   const Reduced reduced = ReduceByHalfPi(x);
   const std::uint64_t quadrant = reduced.quadrant + quarter_turns;
@@ -115,7 +115,8 @@ inline double Log1p(double x) { return std::log1p(x); }
 inline double Asinh(double x) { return std::asinh(x); }
 inline double Tanh(double x) { return std::tanh(x); }
 inline double Atan2(double y, double x) { return std::atan2(y, x); }
-// The C library's functions, for environments whose reference gives the same bits.
+// The C library's functions, for environments that must equal a reference that calls them, bit for
+// bit.
 inline double LibrarySin(double x) { return std::sin(x); }
 inline double LibraryCos(double x) { return std::cos(x); }
 inline std::int32_t LowestBit(std::uint32_t x) { return __builtin_ctz(x); }

@@ -11,9 +11,9 @@ namespace rollouts {
 
 // The values that one environment has for a field.
 struct ModelOverride {
-  std::string field;         // as in MuJoCo's mjModel, such as "body_mass"; or "opt.gravity"
+  std::string field;         // named as in MuJoCo's mjModel: "body_mass", "opt.gravity"
   std::vector<double> low;   // one for each element
-  std::vector<double> high;  // empty: they are `low`; else drawn in between at every reset
+  std::vector<double> high;  // empty: the values are `low`; else each reset draws between both
 
   bool drawn() const { return !high.empty(); }
 };

@@ -9,35 +9,35 @@
 //   template <class V> static void VisitFields(const Config&, Agents&, V& visit)   each array:
 //       visit("x", agents.x), or visit("near", agents.near, k) where an agent has k elements
 //   template <class V> static void VisitWorld(World&, V& visit)   optional: visit("goal", world.goal)
-//       for what drawings show of it
+//       for each field of the World that drawings show
 //   static EnvSpec MakeSpec(const Config&)   step_cost_ns, and its groups by AddGroup
 //   template <class V> static void VisitConfig(Config&, V& visit)   and CheckConfig, as core/env.h
 //   static void Reset(const WorldRef<Env>& world, Rng& rng)   arrays begin as zeros
 //   static constexpr int kResetPhases   optional, with
 //   template <int kPhase> static void ResetAgent(const WorldRef<Env>& world, int agent)   after
-//       Reset, as StepAgent: what need not be computed for one agent after the other
+//       Reset, under the rules of StepAgent: the part of a reset that agents can compute at once
 //   static constexpr int kPhases
 //   template <int kPhase> static void StepAgent(const WorldRef<Env>& world, int agent)
 //       one agent's part of a phase. Agents of a phase run in any order or at once, so it writes
-//       only its own agent's numbers, and of those of other agents it reads only numbers that no
-//       agent writes in this phase
+//       only its own agent's numbers, and reads only such numbers of other agents as no agent
+//       writes in this phase
 //   template <int kPhase, class Crew> static void StepTogether(const Crew& crew)   optional, with
-//       ResetTogether: work of the agents together, in front of each phase. It is run with the same
-//       values by all threads of a team; crew.ForEach(count, run) is a loop, with a barrier behind it,
-//       whose calls run(world, i) come in any order or at once; crew.config() are the options
+//       ResetTogether: work of the agents together, before each phase. It is run with the same
+//       values by all threads of a team; crew.ForEach(count, run) is a loop, followed by a barrier,
+//       whose calls run(world, i) come in any order or at once; crew.config() returns the options
 //   static bool EndStep(const WorldRef<Env>& world, Rng& rng)   once, after all phases; true where
-//       the episode is over. Agents that leave before are marked in status.terminated
+//       the episode is over. Agents that leave earlier are marked in status.terminated
 //   static void Observe(const WorldRef<Env>& world, int agent, Obs* obs)   writes one agent's row,
 //       after a reset as after a step; changes nothing
 //   static std::int32_t NumTables(const Config&)   optional, with FillTables(const Config&, float*):
 //       numbers that follow from the options, which every world finds in `tables`; on the host alone
 //   static const char* CheckWorld(const WorldRef<Env>& world)   optional, as CheckState in core/env.h;
-//       the status of the agents is looked at for every environment
-// all ROLLOUTS_HD but VisitConfig, CheckConfig, MakeSpec and FillTables. As loops on the CPU and as
-// threads of a block, with a barrier after each phase, it computes the same.
+//       the pool itself checks the status of the agents
+// all ROLLOUTS_HD but VisitConfig, CheckConfig, MakeSpec and FillTables. Phases run as loops on the
+// CPU and as threads of a block, with a barrier after each, and both compute the same.
 //
-// It knows nothing of batches, seeds, autoreset and statistics, and of time limits no more than
-// `max_episode_steps`: core/step.h has them.
+// It knows nothing of batches, seeds, autoreset and statistics: core/step.h has them. It knows no
+// other time limit than `max_episode_steps`.
 #pragma once
 
 #include "rollouts/core/step.h"
@@ -46,10 +46,10 @@ namespace rollouts {
 
 // Arrays that every multi-agent environment has of its agents, in the order of `Agents`.
 struct AgentStatus {
-  double* reward = nullptr;          // this step's; 0 before it
+  double* reward = nullptr;          // reward of this step; 0 before it
   double* episode_return = nullptr;  // sum of the rewards
-  std::uint8_t* active = nullptr;    // in the episode when the step began; a Reset may clear it
-  std::uint8_t* terminated = nullptr;  // left it in this step
+  std::uint8_t* active = nullptr;    // was in the episode as the step began; a Reset may clear it
+  std::uint8_t* terminated = nullptr;  // left the episode in this step
 };
 
 // Actions of all agents, group after group: an int32 each for a Discrete space, else their elements,
@@ -127,7 +127,7 @@ ROLLOUTS_HD constexpr std::int64_t ActionBytes(const SpaceSpec& action) {
 constexpr void AddGroup(EnvSpec& spec, const GroupSpec& group) {
   const std::int64_t before = spec.num_groups > 0 ? spec.action.shape[0] : 0;
   const std::int64_t bytes = before + ActionBytes(group.action) * group.num_agents;
-  // groups beyond the room are only counted; the reader of the spec refuses them
+  // groups beyond kMaxGroups are only counted; the reader of the spec refuses them
   if (spec.num_groups < EnvSpec::kMaxGroups) spec.groups[spec.num_groups] = group;
   ++spec.num_groups;
   spec.observation = {.dtype = DType::kUint8, .ndim = 1, .shape = {0}};
@@ -141,7 +141,7 @@ ROLLOUTS_HD constexpr std::int32_t NumAgents(const EnvSpec& spec) {
   return total;
 }
 
-// Loops over agents; a team of threads has other ones in their place.
+// Loops over agents on the CPU; device/team_world.h has those of a team of threads.
 template <typename Env>
 struct AgentLoops {
   // Runs the phases that follow a Reset.
@@ -187,7 +187,8 @@ ROLLOUTS_HD inline void BeginAgents(const AgentStatus& status, std::int32_t num_
   for (std::int32_t i = 0; i < num_agents; ++i) BeginAgent(status, i);
 }
 
-// Ends a step for an agent: adds up its rewards; where the world ended, the agent does too.
+// Ends a step for an agent: adds its reward to its return; where the world's episode ended, the
+// agent's does too.
 ROLLOUTS_HD inline void EndAgent(const AgentStatus& status, std::int32_t agent, bool terminated) {
   status.episode_return[agent] += status.reward[agent];
   if (terminated) status.terminated[agent] = status.active[agent];
@@ -204,8 +205,8 @@ struct AgentSums {
   }
 };
 
-// Sums are made of this many partial sums, which threads may compute at once, so that the bits are
-// the same for any number of threads.
+// A sum is made of this many partial sums, whatever the number of threads that compute them, so
+// that its bits are always the same.
 inline constexpr std::int32_t kSumParts = 32;
 
 ROLLOUTS_HD inline AgentSums SumPart(const AgentStatus& status, std::int32_t num_agents,
@@ -219,7 +220,7 @@ ROLLOUTS_HD inline AgentSums SumPart(const AgentStatus& status, std::int32_t num
   return sums;
 }
 
-// The result of the step for the whole world. The world ends with the last of its agents.
+// The result of the step for the whole world. The episode ends when its last agent leaves.
 ROLLOUTS_HD inline StepResult ResultOf(const AgentSums& sums, bool terminated) {
   return StepResult::Of(sums.reward, terminated || sums.staying == 0);
 }

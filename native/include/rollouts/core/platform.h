@@ -8,7 +8,7 @@
 #define ROLLOUTS_HD __host__ __device__
 // For host and device as well, but never inlined, so that a kernel contains the code once.
 #define ROLLOUTS_NOINLINE __host__ __device__ __noinline__
-// For the host's vector instructions alone.
+// Empty, because it serves only the host's vector instructions.
 #define ROLLOUTS_FLATTEN
 #define ROLLOUTS_INLINE __host__ __device__ __forceinline__
 #define ROLLOUTS_IVDEP
@@ -41,7 +41,8 @@ using size_t = decltype(sizeof(0));
 #define ROLLOUTS_FLATTEN __attribute__((flatten))
 // Inlined into its caller, and so compiled for the caller's instruction set and loops.
 #define ROLLOUTS_INLINE [[gnu::always_inline]] ROLLOUTS_HD inline
-// For loops whose iterations do not depend on each other, which the compiler cannot know of arrays.
+// Marks a loop whose iterations do not depend on each other, because the compiler must assume that
+// arrays overlap.
 #define ROLLOUTS_IVDEP _Pragma("GCC ivdep")
 
 #endif
@@ -56,7 +57,7 @@ inline constexpr bool kInKernel = true;
 inline constexpr bool kInKernel = false;
 #endif
 
-// A compiler's own copy and fill of memory; NVRTC has other names for them.
+// The compiler's built-in copy and fill of memory, which have other names in NVRTC.
 #if defined(__CUDACC_RTC__)
 __device__ inline void CopyBytes(void* to, const void* from, std::size_t size) { memcpy(to, from, size); }
 __device__ inline void FillBytes(void* to, int byte, std::size_t size) { memset(to, byte, size); }

@@ -36,8 +36,8 @@ ROLLOUTS_HD inline double UniformOf(std::uint32_t first, std::uint32_t second) {
 
 // The random stream of one episode of one environment. The stream is a pure
 // function of (seed, env_id, episode); `draws` is the number of 32-bit words
-// taken so far and is all that has to be saved to continue it. Making one costs
-// nothing until the first draw.
+// taken so far and is all that has to be saved to continue it. A stream costs nothing until its
+// first draw.
 class Rng {
  public:
   ROLLOUTS_HD Rng(std::uint64_t seed, std::uint32_t env_id, std::uint32_t episode,

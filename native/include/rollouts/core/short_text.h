@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A short text as plain data, for options that kernels get as well.
+// A short text as plain data, for options that are passed to kernels too.
 #pragma once
 
 #include "rollouts/core/platform.h"

@@ -23,8 +23,8 @@ ROLLOUTS_HD constexpr std::int32_t SizeOf(DType dtype) {
 }
 
 // Shape and bounds of one row. A Discrete space is `n > 0`; else it is a Box, or a
-// MultiDiscrete whose element i takes the values 0 to high[i]. Discrete observations have
-// dtype kInt64, as Gymnasium's.
+// MultiDiscrete whose element i takes the values 0 to high[i]. Discrete observations have dtype
+// kInt64, as in Gymnasium.
 struct SpaceSpec {
   static constexpr std::int32_t kMaxDims = 4;
   static constexpr std::int32_t kMaxBounds = 64;  // rows longer than this have one common bound
@@ -34,7 +34,7 @@ struct SpaceSpec {
   std::int32_t ndim = 0;  // a Box's dimensions
   std::int32_t shape[kMaxDims] = {};
   bool multi_discrete = false;
-  bool elementwise = false;  // bounds per element (low[i], high[i]), else low[0], high[0]
+  bool elementwise = false;  // element i has low[i], high[i]; else all have low[0], high[0]
   double low[kMaxBounds] = {};
   double high[kMaxBounds] = {};
 
@@ -58,20 +58,21 @@ struct InfoSpec {
   ROLLOUTS_HD constexpr std::int32_t size() const { return length == kNumber ? 1 : length; }
 };
 
-// A named part of a flat observation that stands for a dict. Parts of several dtypes lie in an
-// observation of bytes, each at a multiple of its elements' size.
+// A named part of a flat observation that stands for a dict. An observation whose parts have
+// several dtypes is an array of bytes, in which each part begins at a multiple of its elements'
+// size.
 struct ObservationPart {
   const char* name = nullptr;
   std::int32_t ndim = 0;
   std::int32_t shape[3] = {};
-  DType dtype = DType::kUint8;  // the observation's, unless that consists of bytes
+  DType dtype = DType::kUint8;  // the observation's own, unless that is bytes
 };
 
 // Agents of a multi-agent environment (core/multi_agent.h) that have the same spaces.
 struct GroupSpec {
   const char* name = nullptr;
   std::int32_t num_agents = 0;
-  SpaceSpec observation;  // one agent's, as is the next
+  SpaceSpec observation;  // for one agent, as is the next
   SpaceSpec action;
 };
 
@@ -91,7 +92,7 @@ struct EnvSpec {
   SpaceSpec observation;
   SpaceSpec action;
   std::int32_t step_cost_ns = 0;  // rough cost of one step on one core; sizes the pool's chunks
-  std::int32_t together = 1;  // most envs that a thread steps faster at once than one by one
+  std::int32_t together = 1;  // how many envs a thread best steps at once
   std::int32_t num_infos = 0;
   InfoSpec infos[kMaxInfos] = {};
   // Tells if a reset writes the infos too, as it always does in light environments. Same-step

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The only home of elapsed steps, truncation, autoreset, final observations and
-// episode statistics, for light and heavy environments, on host and device.
+// The only code that handles elapsed steps, truncation, autoreset, final observations and episode
+// statistics, for light and heavy environments, on host and device.
 #pragma once
 
 #include "rollouts/core/batch_view.h"
@@ -11,18 +11,18 @@ namespace rollouts {
 
 enum class AutoresetMode : std::int32_t { kNextStep, kSameStep, kDisabled };
 
-// Calls that the pool makes of an environment.
+// The commands that the pool gives to an environment.
 enum class Command : std::uint8_t {
   kStep,
   kReset,    // start a new episode whatever the state
-  kObserve,  // write the current observation again; nothing moves
+  kObserve,  // write the current observation again, without a step
 };
 
 // Everything about an environment's episode that its dynamics need not know. The functions below
 // take this type or another with the same members.
 struct EpisodeClock {
   std::uint64_t seed = 0;
-  std::uint32_t env_id = 0;        // global; its rows are named by it
+  std::uint32_t env_id = 0;        // global; names its rows
   std::uint32_t next_episode = 0;  // number of the next episode since seeding
   std::uint32_t draws = 0;         // random words taken in this episode
   std::int32_t elapsed_steps = 0;
@@ -57,7 +57,7 @@ struct LightEnv {
     return Env::Step(config, state, action, rng);
   }
   ROLLOUTS_HD void Observe(Obs* obs) const { Env::Observe(config, state, obs); }
-  // Writes one row of the info columns, if it has any.
+  // Writes one row of the info columns, if the environment has infos.
   ROLLOUTS_HD void WriteInfoRow(void* const* columns, std::int64_t row) const {
     if constexpr (kTellsInfo<Env>) {
       double values[NumInfoValues<Env>()];
@@ -85,14 +85,14 @@ ROLLOUTS_HD inline void BeginEpisode(EnvRef& env, Clock& clock, bool forced) {
   clock.ended = false;
 }
 
-// Result of a step, with time limits counted in.
+// Result of a step after time limits were applied.
 struct Outcome {
   double reward = 0;
   bool terminated = false;
   bool truncated = false;
 };
 
-// Counts a step of the dynamics into its episode.
+// Adds a step of the dynamics to its episode's length and return.
 template <typename Clock>
 ROLLOUTS_HD inline Outcome EndStep(const StepRules& rules, Clock& clock,
                                    const StepResult& result) {
@@ -126,7 +126,7 @@ struct BasicRowRef {
 };
 using RowRef = BasicRowRef<BatchView>;
 
-// Writes row `row` of an array of `bytes` a row; nothing where there is no array.
+// Fills row `row` of an array whose rows have `bytes` bytes; does nothing where there is no array.
 ROLLOUTS_HD inline void FillRow(void* array, std::int64_t row, std::int64_t bytes,
                                 std::uint8_t value) {
   if (!array) return;
@@ -155,8 +155,8 @@ ROLLOUTS_HD inline void WriteFailure(const RowRef& out, EpisodeClock& clock) {
   WriteOutcome(view, out.row, clock, {.reward = 0, .terminated = false, .truncated = true});
 }
 
-// Writes an observation; `final`: that of the episode that ended. An environment whose rows are not
-// a single array of its numbers writes them itself: one with agents has a row for each.
+// Writes an observation; `final`: as the last one of the episode that ended. An environment with
+// ObserveRow writes its rows itself: one with several agents has a row for each.
 template <typename EnvRef, typename Out>
 ROLLOUTS_HD inline void WriteObs(const EnvRef& env, const Out& out, bool final) {
   if constexpr (requires { env.ObserveRow(out, final); }) {
@@ -188,8 +188,8 @@ ROLLOUTS_HD inline bool ResetInSameStep(const StepRules& rules, EnvRef& env, Clo
   return true;
 }
 
-// True when the command is a step of the dynamics, and not a reset, whether requested or due
-// because the episode ended.
+// True when the command is a step of the dynamics, and not a reset (requested, or due because the
+// episode ended).
 template <typename Clock>
 ROLLOUTS_HD inline bool IsStep(Command command, const Clock& clock) {
   return command == Command::kStep && !clock.ended;

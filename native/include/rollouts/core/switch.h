@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An option that is off, on, or on in a named way. On the host alone.
+// The value of an option that is off, on, or on in a named variant. On the host alone.
 #pragma once
 
 #include <string>

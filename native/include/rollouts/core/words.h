@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on single words that NVRTC has by other names than host compilers.
+// Operations on single words that have other names in NVRTC than in host compilers.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -9,7 +9,8 @@ namespace rollouts {
 #if defined(__CUDACC_RTC__)
 // Number of bits that are set.
 __device__ inline std::int32_t CountBits(std::uint32_t x) { return __popc(x); }
-// Adds one to a number that other threads of a kernel increase too; returns its former value.
+// Adds one to a number that other threads of a kernel may increment at the same time; returns its
+// former value.
 __device__ inline std::int32_t AtomicAddOne(std::int32_t* to) { return atomicAdd(to, 1); }
 #else
 inline std::int32_t CountBits(std::uint32_t x) { return __builtin_popcount(x); }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A digest of what each environment did in a rollout, its largest reward, and whether its
-// observations are finite, in one pass over a rollout's columns. A thread can take any columns,
-// most cheaply those that it has just written; a digest does not depend on the other columns.
+// observations are finite, in one pass over a rollout's columns. A digest does not depend on other
+// columns, so any thread can compute it. The thread that has just written a column does so most
+// cheaply.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,9 @@ namespace rollouts {
 // The float type of an observation's numbers, which can be infinite or nan; kNone: integers.
 enum class FloatKind : std::uint8_t { kNone, kFloat16, kFloat32, kFloat64 };
 
-// The bytes of an observation that are digested at each step. Of a stack of pictures these are the
-// newest picture's, as each is the newest once; the first and last observation are digested whole.
+// The bytes of an observation that are digested at each step. In a stack of images they are the
+// newest image, because each image is the newest at one step; the first and last observation are
+// digested whole.
 struct CellPart {
   std::int64_t first = 0;
   std::int64_t bytes = 0;
@@ -36,10 +38,10 @@ struct RolloutColumns {
   const std::uint8_t* active = nullptr;  // null: all rows are active
 };
 
-// Arrays (B,); only the elements of the columns that are taken are written.
+// Arrays (B,); only the elements of the digested columns are written.
 struct ColumnDigests {
   std::uint64_t* digest = nullptr;        // null: none of the three arrays is wanted
-  float* largest_reward = nullptr;        // by magnitude; infinite or nan if a reward is
+  float* largest_reward = nullptr;        // by magnitude; infinite or nan if one is
   std::uint8_t* is_obs_finite = nullptr;  // whether all observations are, the last one too
 };
 
@@ -48,8 +50,8 @@ FloatKind FloatKindOf(DType dtype);
 // Returns the part of observations of this shape (without steps and rows) to digest at each step.
 CellPart NewestPart(std::span<const std::int64_t> shape, std::int64_t item_bytes);
 
-// Digests columns [first, first + count). Any change within 64 bits of a column changes its digest;
-// a digest finds accidental differences, not forged ones.
+// Digests columns [first, first + count). A change within one 64-bit word of a column always
+// changes its digest; a digest finds accidental differences, not forged ones.
 void DigestColumns(const RolloutColumns& of, std::int32_t first, std::int32_t count,
                    const ColumnDigests& to);
 

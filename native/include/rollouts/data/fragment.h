@@ -26,12 +26,12 @@ struct Fragment {
   const std::uint8_t* truncated;     // (T, B)   0 or 1
   const Float* bootstrap_value;      // (T, B)   V(final_obs), read where truncated & ~terminated
   const Float* last_value;           // (B,)     V of the observation after row T - 1
-  std::int64_t row = envs;           // from one row to the next; above B for some of the columns
+  std::int64_t row = envs;           // from one row to the next; above B for a part of the columns
 
   ROLLOUTS_INLINE bool Ended(std::int64_t i) const {
     return (terminated[i] | truncated[i]) != 0;
   }
-  // The value after the last step of an episode, where Ended(i).
+  // The value after the last step of an episode; needs Ended(i).
   ROLLOUTS_INLINE double EndValue(std::int64_t i) const {
     return terminated[i] != 0 ? 0.0 : static_cast<double>(bootstrap_value[i]);
   }

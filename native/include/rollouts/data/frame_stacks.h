@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// A rollout's observations and those that follow it; borrowed, C-contiguous.
+// A rollout's observations, and the one after its last step; borrowed, C-contiguous.
 struct FrameStacks {
   std::int64_t steps;           // T
   std::int64_t envs;            // B
@@ -25,9 +25,9 @@ struct FrameStacks {
 };
 
 // Returns where each distinct frame is first seen. `index` (T + 1, B, S) gets, for every frame of
-// every stack, the position of its equal in the result. Bytes are compared and nothing is assumed
-// about episodes: a stack that does not continue the one before costs more frames, but is never
-// wrong. The caller ensures that the frames can be counted in 31 bits.
+// every stack, the position of an equal frame in the result. Bytes are compared and nothing is
+// assumed about episodes: a stack that does not continue the one before costs more frames, but is
+// never wrong. The caller ensures that the frames can be counted in 31 bits.
 std::vector<const std::uint8_t*> FindFrames(const FrameStacks& stacks, std::int32_t* index);
 
 }  // namespace rollouts

@@ -6,7 +6,8 @@
 
 namespace rollouts {
 
-// `lambda` 0 is the one-step TD error, 1 the discounted return minus the baseline.
+// The advantage is the one-step TD error with `lambda` 0, and the discounted return minus the
+// baseline with 1.
 template <typename Float>
 ROLLOUTS_INLINE void Gae(const Fragment<Float>& in, double gamma, double lambda,
                          const Returns& out) {

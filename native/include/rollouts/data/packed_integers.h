@@ -2,8 +2,8 @@
 // Integers in as few bits as they need, as the log of a run stores them.
 //
 // Each number is stored as its distance from the smallest, in 1, 2, 4, 8, 16 or 32 bits. Numbers of
-// less than 8 bits share bytes: of a byte's numbers the first is in the lowest bits, but numbers of
-// one bit begin at the highest, as NumPy's packbits has it. Wider numbers are little-endian.
+// less than 8 bits share bytes: the first number of a byte is in its lowest bits, but numbers of
+// one bit begin at the highest bit, as in NumPy's packbits. Wider numbers are little-endian.
 #pragma once
 
 #include <cstddef>

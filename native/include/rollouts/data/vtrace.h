@@ -13,12 +13,12 @@ namespace rollouts {
 struct VtraceOptions {
   double gamma;
   double lambda;   // scales c, remark 2
-  double rho_bar;  // bounds the ratio in the temporal difference: the limit
-  double c_bar;    // bounds the ratio in the trace: the speed
+  double rho_bar;  // bounds the ratio in the temporal difference: where values converge to
+  double c_bar;    // bounds the ratio in the trace: how fast they converge
 };
 
-// The log-probabilities (T, B) of the actions that were taken, under the policy that took
-// them and under the one that learns; `in.value` is of the latter.
+// Both log-probabilities (T, B) are those of the actions that were taken: under the policy that
+// took them, and under the one that learns, whose values `in.value` are.
 //   target[t]    = V(x_t) + delta_t + gamma c_t (target[t + 1] - V(x_{t + 1}))
 //   advantage[t] = rho_t (r_t + gamma target[t + 1] - V(x_t))
 template <typename Float>
@@ -50,7 +50,7 @@ template <typename Float>
         const double end_value = in.EndValue(i);
         const double value = in.value[i];
         const double reward = in.reward[i];
-        // in this order NaN stays NaN: clipping would hide a broken log-probability
+        // with std::min's arguments in this order NaN stays NaN, and shows a broken log-probability
         const double rho = std::min(ratio[b], options.rho_bar);
         const double trace = gamma * options.lambda * std::min(ratio[b], options.c_bar);
         const double next = ended ? end_value : next_value[b];

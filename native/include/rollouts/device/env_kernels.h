@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Light environments on a GPU, or on the host in its place: a thread for each environment, states
-// field by field, and one launch for all of a step (core/step.h).
+// field by field, and one launch for a whole step (core/step.h).
 #pragma once
 
 #include "rollouts/core/env.h"
@@ -25,7 +25,7 @@ struct DeviceRows {
   void* begun_infos[EnvSpec::kMaxInfos];
 };
 
-// Replaces the rows of steps that nobody reads.
+// Takes the place of DeviceRows in steps whose rows are not kept.
 struct NoRows {
   static constexpr std::uint8_t* final_obs = nullptr;
 };
@@ -35,7 +35,7 @@ struct NoRows {
 struct EnvLaunch {
   std::int64_t num_envs;
   const void* configs;
-  std::int64_t config_stride;  // in Configs: 0 where all environments share one
+  std::int64_t config_stride;  // counted in Configs; 0 where all environments share one
   std::uint32_t* states;       // (words of a State, N); (N, words) where stepped in place
   ClockColumns clock;
   StepRules rules;
@@ -46,9 +46,9 @@ struct EnvLaunch {
   std::int32_t action_bytes;  // bytes of an element: 4 or 8
   ActionSource action_source;
   std::uint64_t action_seed;
-  std::int64_t action_step;   // the first step's, for random actions
-  void* taken;                // (K, N, size) actions, written where not null
-  std::int64_t record_steps;  // how many steps' rows are kept; else those of the last one
+  std::int64_t action_step;   // number of the first step, for random actions
+  void* taken;                // null, or gets the (K, N, size) actions
+  std::int64_t record_steps;  // 0: only the rows of the last step are kept
   DeviceRows rows;
   EpisodeTotals totals;
   std::uint64_t* fault;
@@ -78,7 +78,8 @@ ROLLOUTS_HD inline void CopyRow(const void* from, std::uint8_t* to) {
   }
 }
 
-// Writes a row of any type that observations may have, 16 bytes at once where rows allow that.
+// Writes a row of any type that observations may have, 16 bytes at once where the length of a row
+// allows that.
 template <typename To, typename From, std::int64_t kSize>
 ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array, std::int64_t row) {
   struct alignas(16) Chunk {
@@ -105,7 +106,7 @@ ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array,
 template <typename Env, typename ObsTo>
 struct DeviceEnv : LightEnv<Env> {
   bool failed = false;  // in some step
-  bool broken = false;  // since the last step: its observation is zeros
+  bool broken = false;  // in the last step: its observation is zeros
 
   ROLLOUTS_HD void Reset(Rng& rng, bool forced) {
     LightEnv<Env>::Reset(rng, forced);
@@ -120,7 +121,7 @@ struct DeviceEnv : LightEnv<Env> {
       for (std::size_t f = 0; f < kFields; ++f) {
         sum += reinterpret_cast<const Real*>(&this->state)[f] * Real(0);
       }
-      // NaN where a field is not finite
+      // `sum` is NaN where a field is not finite
       if (sum != 0) {
         failed = broken = true;
         result = StepResult::Of(0, false);
@@ -149,7 +150,8 @@ class EnvKernel {
   static_assert(sizeof(State) % 4 == 0);
 
  public:
-  // Runs the environments of one block. `kMany`: for num_steps steps, which takes more registers.
+  // Runs the environments of one block. `kMany`: runs num_steps steps instead of one, which takes
+  // more registers.
   template <bool kMany>
   ROLLOUTS_HD static void Run(const Block& block, const EnvLaunch& launch) {
     const std::int64_t first = block.index() * block.num_threads();
@@ -225,7 +227,7 @@ class EnvKernel {
     auto command = static_cast<Command>(launch.commands ? launch.commands[env] : launch.command);
     if (command == Command::kStep && clock.ended &&
         launch.rules.autoreset == AutoresetMode::kDisabled) {
-      // it stays unchanged, and the caller is told
+      // the environment stays unchanged, and a fault is reported
       Report(launch.fault, clock.env_id, Fault::kEnded);
       command = Command::kObserve;
     }
@@ -245,7 +247,8 @@ class EnvKernel {
   ROLLOUTS_HD static void WriteInfos(const DeviceEnv<Env, ObsTo>& ref,
                                      const BasicRowRef<DeviceRows>& out) {
     ref.WriteInfoRow(out.view.infos, out.row);
-    // where the episode ends in this row, the infos of the next one replace them
+    // where the episode ends in this row, WriteBegunInfos then replaces these by the infos of the
+    // next episode
     if (out.view.begun_infos[0]) ref.WriteInfoRow(out.view.begun_infos, out.row);
   }
   ROLLOUTS_HD static void WriteInfos(const DeviceEnv<Env, ObsTo>&, const BasicRowRef<NoRows>&) {}
@@ -273,8 +276,8 @@ class EnvKernel {
     }
   }
 
-  // An element of the caller's actions. Where it is outside of the space, the space's first value
-  // is taken and the caller is told.
+  // An element of the caller's actions. Where it is outside a discrete space, or not finite in a
+  // Box, 0 is taken and a fault is reported.
   template <typename Clock>
   ROLLOUTS_HD static Action Given(const EnvLaunch& launch, std::int64_t at, std::int32_t element,
                                   const Clock& clock) {
@@ -298,8 +301,8 @@ class EnvKernel {
 
 }  // namespace rollouts
 
-// The entry points that loaders look for: of one step, and of num_steps. `OBS` is float,
-// rollouts::Float16 and so on.
+// The entry points that loaders look up by name: one for one step, and one for num_steps. `OBS` is
+// float, rollouts::Float16 and so on.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_ENV_ENTRY(NAME, MANY, ENV, OBS)                                   \
   extern "C" __global__ void __launch_bounds__(256) NAME(rollouts::EnvLaunch launch) { \

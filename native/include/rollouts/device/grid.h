@@ -11,8 +11,8 @@
 
 namespace rollouts {
 
-// Runs `run(lane, i)` for one thread's part of all lanes of a warp and all i below `count`. In each
-// round the threads of the warp have neighbouring pairs.
+// Runs `run(lane, i)` for one thread's share of the pairs of a lane of its warp and an i below
+// `count`. In each round the threads of the warp have neighbouring pairs.
 template <typename Run>
 ROLLOUTS_HD inline void ShareOut(std::int32_t thread, std::int32_t lanes, std::int32_t count,
                                  Run&& run) {
@@ -33,7 +33,7 @@ inline constexpr std::int32_t kWarpThreads = 32;
 
 #if defined(__CUDACC_RTC__)
 
-// The threads of a block that do the same at once.
+// The threads of a block that run in lockstep.
 class Warp {
  public:
   // Runs `run(i)` for each thread i of the block that is in the warp.
@@ -45,7 +45,7 @@ class Warp {
 
 class Block {
  public:
-  // Number of this block, and threads in each.
+  // The number of this block, and the number of threads in each block.
   __device__ std::int64_t index() const { return blockIdx.x; }
   __device__ std::int32_t num_threads() const { return static_cast<std::int32_t>(blockDim.x); }
   // Memory that its threads share.
@@ -60,21 +60,21 @@ class Block {
     run(static_cast<std::int32_t>(threadIdx.x));
   }
 
-  // Returns when all threads have done what comes before.
+  // Returns when all threads of the block have reached it.
   __device__ void Wait() const { __syncthreads(); }
-  // Tells if `is_so` holds for a thread of the block; waits as Wait does.
+  // Tells if `is_so` holds for any thread of the block; waits as Wait does.
   template <typename IsSo>
   __device__ bool Any(IsSo&& is_so) const {
     return __syncthreads_or(is_so(static_cast<std::int32_t>(threadIdx.x))) != 0;
   }
-  // Runs `run(warp)` for each warp for one of whose threads `is_so` holds.
+  // Runs `run(warp)` for each warp in which `is_so` holds for any thread.
   template <typename IsSo, typename Run>
   __device__ void EachWarp(IsSo&& is_so, Run&& run) const {
     if (__any_sync(0xFFFFFFFFu, is_so(static_cast<std::int32_t>(threadIdx.x)))) run(Warp());
   }
 };
 
-// A value of each thread of a block, which it keeps from one EachThread to the next.
+// A value for each thread of a block, kept from one EachThread to the next.
 template <typename T>
 class OfThreads {
  public:
@@ -86,11 +86,12 @@ class OfThreads {
   T own_;
 };
 
-// Threads of a block that work together: a power of two up to a warp's number, or all threads of
-// the block. What they share is in `memory`.
+// Threads of a block that work together: a power of two, at most a warp, or all threads of the
+// block. They share `memory`.
 //
-// All threads of a team run the code that gets it, with the same values; what differs between
-// threads is inside ForEach and Once, after which all see what was written there.
+// All threads of a team run the functions that get the team, with the same values. Only the calls
+// inside ForEach and Once differ between threads. After these, all threads see what the calls
+// wrote.
 class Team {
  public:
   __device__ Team(std::int32_t size, std::int64_t shared_bytes)
@@ -120,7 +121,7 @@ class Team {
     for (std::int32_t i = rank_; i < end; i += size_) run(i);
     Wait();
   }
-  // Runs it by one thread.
+  // Runs `run()` in one thread.
   template <typename Run>
   __device__ void Once(Run&& run) const {
     if (rank_ == 0) run();
@@ -164,7 +165,7 @@ class Solo {
   // Tells if the thread has a world, and all worlds of the warp are well.
   __device__ bool TakesPart() const { return takes_part_; }
   __device__ bool IsFirst() const { return true; }
-  // The thread's place in the warp, in which the threads that take part come first.
+  // The thread's place in its warp. The threads that take part have the first places.
   __device__ std::int32_t lane() const { return static_cast<std::int32_t>(threadIdx.x & 31u); }
   __device__ std::uint8_t* slot(std::int32_t lane) const { return slots_ + lane * slot_bytes_; }
 
@@ -177,8 +178,9 @@ class Solo {
   __device__ void Once(Run&& run) const {
     run();
   }
-  // Runs `run(lane, i)` for all lanes and all i below `count`, neighbours at once. All threads with
-  // worlds must call this. `run` sees what they wrote before, and slots are free after it.
+  // Runs `run(lane, i)` for all lanes and all i below `count`, neighbouring pairs at once. All
+  // threads with worlds must call this. `run` sees what these threads wrote before, and the slots
+  // may be written again afterwards.
   template <typename Run>
   __device__ void Share(std::int32_t count, Run&& run) const {
     __syncwarp(mask_);
@@ -295,7 +297,7 @@ class Team {
   bool backwards_;
 };
 
-// A warp of one thread, whose slot is the memory.
+// A warp of one thread, whose slot is the team's memory.
 class Solo : public Team {
  public:
   using Team::Team;

@@ -41,7 +41,7 @@ struct ClockRef {
   std::uint32_t& stream_id;
 };
 
-// Results of episodes for each environment, since they were last collected.
+// Totals of each environment's ended episodes since the totals were last collected.
 struct EpisodeTotals {
   std::int64_t* episodes;
   std::int64_t* lengths;
@@ -54,8 +54,8 @@ enum class ActionSource : std::int32_t {
   kRandom,    // uniform over the space, a function of (seed, env_id, step)
 };
 
-// Kinds of faults. The launch keeps the least (env_id << 8 | kind) of all faults; all ones while
-// there is none.
+// Kinds of faults. The launch keeps the least (env_id << 8 | kind) of all faults; without a fault,
+// all bits are ones.
 enum class Fault : std::uint64_t {
   kNotFinite = 1,
   kNoSuchAction = 2,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of small matrices, computed by a warp: on a GPU by tensor cores, on the host by loops
-// with the same mapping of elements to threads. Operands are bfloat16, products are exact and added
-// in float32.
+// with the same mapping of elements to threads. Operands are bfloat16. Products of elements are
+// exact, and are added in float32.
 #pragma once
 
 #include "rollouts/device/grid.h"
@@ -22,8 +22,8 @@ struct MatrixC {  // (16, 8), element (row, column)
   float sum[4];
 };
 
-// The row and column of each sum in a thread's part; for each word its row or column, and the k of
-// its first element.
+// The row and column of each sum (MatrixC) in a thread's part; for each word of a MatrixA or
+// MatrixB its row or column, and the k of its first element.
 ROLLOUTS_HD constexpr std::int32_t RowOfA(std::int32_t lane, std::int32_t word) {
   return lane / 4 + word % 2 * 8;
 }
@@ -64,7 +64,7 @@ __device__ inline void MultiplyAdd(const Warp&, A&& a, B&& b, C&& c) {
         "r"(right.word[0]), "r"(right.word[1]));
 }
 
-// Begins to copy 16 bytes from global memory to shared memory, past the registers.
+// Begins to copy 16 bytes from global memory to shared memory, without registers in between.
 __device__ inline void BeginCopy(uint4* to, const uint4* from) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(to));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");

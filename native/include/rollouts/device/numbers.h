@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Observations in narrower types than their environment's, with the same bits on host and device.
+// Observations in types narrower than those of their environment, with the same bits on host and
+// device.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -16,7 +17,7 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// Shifts right, rounding to the nearest number, and to the even one of two.
+// Shifts right, rounding to the nearest number, and to the even one of two equally near.
 ROLLOUTS_HD inline std::uint16_t RoundedShift(std::uint32_t bits, std::int32_t shift) {
   const std::uint32_t half = (1u << (shift - 1)) - 1 + ((bits >> shift) & 1);
   return static_cast<std::uint16_t>((bits + half) >> shift);
@@ -35,7 +36,7 @@ template <>
 struct NumberAs<BFloat16> {
   ROLLOUTS_HD static BFloat16 Of(float value) {
     const auto bits = __builtin_bit_cast(std::uint32_t, value);
-    // keeps NaN a NaN, whatever bits are cut off
+    // sets a bit that is kept, since the set bits of a NaN may all be cut off
     if (value != value) return {static_cast<std::uint16_t>((bits >> 16) | 0x40)};
     return {RoundedShift(bits, 16)};
   }
@@ -53,7 +54,7 @@ struct NumberAs<Float16> {
       // a float's exponent is 112 larger
       return {static_cast<std::uint16_t>(sign | RoundedShift(size - 0x38000000, 13))};
     }
-    // below the smallest normal number: a whole number of 2^-24
+    // below the smallest normal number, a Float16 is a multiple of 2^-24
     if (size < 0x33000000) return {sign};
     const std::uint32_t mantissa = (size & 0x7FFFFF) | 0x800000;
     const auto shift = static_cast<std::int32_t>(126 - (size >> 23));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tasks of the DeepMind Control Suite (envs/dm_control/suite_task.h) over the arrays of
-// mujoco_warp. A start takes several launches where physics runs between its parts:
-// rollouts/envs/physics/header_task.py.
+// mujoco_warp. A start takes several launches where physics runs between its parts
+// (rollouts/envs/physics/header_task.py).
 #pragma once
 
 #include "rollouts/device/task_kernel.h"
@@ -9,7 +9,7 @@
 
 namespace rollouts {
 
-// A start, which tasks draw, in arrays of mujoco_warp.
+// An episode's start, which tasks draw; writes it into arrays of mujoco_warp.
 class KernelStart {
  public:
   ROLLOUTS_HD KernelStart(const TaskLaunch& launch, std::int64_t world,
@@ -35,7 +35,7 @@ class KernelStart {
     switch (field) {
       case DrawnField::kGeomPos:
         arrays.geom_pos.Row(world_)[at] = number;
-        // no joint moves it, so mujoco_warp does not compute it again
+        // no joint moves this geom, so mujoco_warp would not compute its position again
         launch_.data.geom_xpos.Row(world_)[at] = number;
         break;
       case DrawnField::kSitePos: arrays.site_pos.Row(world_)[at] = number; break;
@@ -59,7 +59,7 @@ class KernelStart {
   bool is_placed = false;
 
  private:
-  // Moves the geoms of a child of the world's body, which mujoco_warp does not compute again
+  // Moves the geoms of a body that is fixed to the world, which mujoco_warp would not compute again
   // either.
   ROLLOUTS_HD void MoveGeoms(std::int32_t body) {
     const TaskModelArrays& arrays = launch_.model;
@@ -83,7 +83,7 @@ class KernelStart {
     }
   }
 
-  // The rotation (3, 3) of a quaternion, which need not have length 1 while only half of it is
+  // The rotation (3, 3) of a quaternion, whose length is not 1 while only some of its elements are
   // drawn.
   ROLLOUTS_HD static void ToMatrix(const float* q, float* rotation) {
     const float w = q[0], x = q[1], y = q[2], z = q[3];
@@ -138,7 +138,7 @@ class SuiteKernel {
     const bool begins = launch.phase == TaskPhase::kStart;
     Rng rng = StreamOf(launch, world, begins);
     KernelStart start(launch, world, sim.model);
-    // one launch draws everything where nothing happens in between
+    // one launch draws everything where no physics runs between the parts
     constexpr bool kAtOnce = !Task::kIsApart && Task::kSubstepsToRest == 0;
     if (begins) {
       ClearStart(launch, world);
@@ -151,7 +151,7 @@ class SuiteKernel {
     }
     if (launch.phase == TaskPhase::kPlace && launch.placed[world]) task.Place(start, sim.data);
     if (launch.phase == TaskPhase::kFinish || (begins && kAtOnce)) task.Finish(start, rng);
-    // a start draws only numbers of 64 bits, while the generator counts words of 32
+    // a start draws only numbers of 64 bits, and the generator counts words of 32 bits
     launch.draws[world] = static_cast<std::int32_t>(rng.draws() / 2);
     PutStart(launch, world);
   }

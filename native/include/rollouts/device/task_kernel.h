@@ -15,18 +15,18 @@
 namespace rollouts {
 
 enum class TaskPhase : std::int32_t {
-  kStart,    // positions and velocities of worlds that begin, and their clocks
+  kStart,    // positions, velocities and clocks of worlds that begin an episode
   kReset,    // the first infos
   kStep,     // reward, end and infos
   kObserve,  // observations
   // only for tasks of the DeepMind Control Suite: suite_kernel.h
-  kDraw,    // positions, again
-  kPlace,   // positions of bodies that follow from them
+  kDraw,    // positions, drawn again
+  kPlace,   // body positions that follow from these
   kFinish,  // the rest of a start
 };
 
-// An array of mujoco_warp's numbers over N worlds, with a row for each or, where the stride is 0,
-// one row for all.
+// An array of mujoco_warp with a row for each of N worlds or, where the stride is 0, one row for
+// all.
 struct TaskRows {
   float* first;
   std::int64_t stride;  // numbers
@@ -41,7 +41,7 @@ struct TaskModelArrays {
   const std::int32_t* jnt_dofadr;   // (njnt)
   const std::int32_t* jnt_limited;  // (njnt)
   const std::int32_t* geom_bodyid;  // (ngeom)
-  const double* start_qpos;         // (nq) what starts are drawn around, in 64 bits
+  const double* start_qpos;         // (nq) positions around which starts are drawn
   std::int64_t start_qpos_stride;
   TaskRows qpos0, gravity, body_mass, body_subtreemass, body_pos, body_quat, jnt_range,
       jnt_stiffness, geom_size, geom_pos, geom_quat, site_size, site_pos, actuator_ctrlrange;
@@ -71,7 +71,7 @@ struct TaskLaunch {
   TaskModelArrays model;
   TaskDataArrays data;
   ClockColumns clock;
-  std::int32_t* draws;        // (N) numbers of 64 bits that an episode has taken from its stream
+  std::int32_t* draws;        // (N) how many 64-bit numbers an episode has drawn
   std::uint8_t* broken;       // (N) the world's observation is zeros
   std::uint8_t* placed;       // (N) Place follows next
   TaskResults results;
@@ -145,8 +145,8 @@ ROLLOUTS_HD void EachMarked(const Block& block, const TaskLaunch& launch, const 
   });
 }
 
-// The stream of a world's episode, after the numbers already taken; `begins`: the stream of the
-// next episode, after setting its clock.
+// The stream of a world's episode, after the numbers already taken. `begins`: resets the clock for
+// the next episode, and returns that episode's stream.
 ROLLOUTS_HD inline Rng StreamOf(const TaskLaunch& launch, std::int64_t world, bool begins) {
   const ClockRef clock(launch.clock, world);
   if (begins) {
@@ -185,7 +185,7 @@ ROLLOUTS_HD inline void PutStart(const TaskLaunch& launch, std::int64_t world) {
   }
 }
 
-// Writes zeros where an episode was broken off; returns whether it was.
+// Writes zeros where the world is broken; returns whether it is.
 ROLLOUTS_HD inline bool ShowsNothing(const TaskLaunch& launch, std::int64_t world, float* row) {
   if (!launch.broken[world]) return false;
   for (std::int32_t i = 0; i < launch.obs_size; ++i) row[i] = 0;
@@ -254,7 +254,7 @@ class TaskKernel {
 
 }  // namespace rollouts
 
-// The entry point that loaders look for, for a TaskKernel or a SuiteKernel.
+// The entry point that loaders look up by name, for a TaskKernel or a SuiteKernel.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_TASK_KERNEL(KERNEL)                                                              \
   extern "C" __global__ void __launch_bounds__(256) rollouts_task(rollouts::TaskLaunch launch) { \

@@ -8,15 +8,15 @@
 
 namespace rollouts {
 
-// Memory shared by a team's threads. It holds the world's arrays, so that a phase loads the
-// addresses that it uses, and no address stays in a register from one phase to the next.
+// Memory shared by a team's threads. It holds the addresses of the world's arrays, so that a phase
+// loads those that it uses, and none stays in a register from one phase to the next.
 template <typename Env>
 struct TeamState {
   StepResult result;
   std::uint32_t draws;
   std::int32_t terminated;
   const typename Env::Config* config;
-  typename Env::World* world;  // the first in its memory
+  typename Env::World* world;  // at the beginning of its memory
   typename Env::Agents agents;
   AgentStatus status;
   AgentActions actions;
@@ -32,15 +32,15 @@ struct TeamState {
   }
 };
 
-// The rows of a step, as core/step.h needs them. `written`: whether somebody reads them.
+// The rows of a step, as core/step.h needs them. `written`: false in steps whose rows are not kept.
 template <typename Team>
 struct TeamRows {
-  static constexpr std::uint8_t* final_obs = nullptr;  // unused: each end is real
+  static constexpr std::uint8_t* final_obs = nullptr;  // unused: worlds never set marks_end
 
   const Team& team;
   const WorldRows& rows;
   bool written;
-  bool& truncated;  // the last outcome's
+  bool& truncated;  // set by each outcome
 };
 
 template <typename Team, typename Clock>
@@ -59,7 +59,7 @@ class TeamWorld {
   using Obs = typename Env::Obs;
   using Action = std::uint8_t;
 
-  // `state`, which the team shares, has all that stays the same from step to step.
+  // `state`, which the team shares, has all values that stay the same from step to step.
   ROLLOUTS_HD TeamWorld(const Team& team, const WorldLaunch& launch, const EpisodeClock& clock,
                         TeamState<Env>& state)
       : team_(team), launch_(launch), clock_(clock), state_(state) {}
@@ -102,8 +102,8 @@ class TeamWorld {
     return result;
   }
 
-  // Writes the observations of a row. Each step of a world ends with a row that is not final, which
-  // single threads write together.
+  // Writes the observations of a row. The last row that a step writes is never `final`, so the
+  // threads of a warp that are alone with their worlds write theirs together.
   template <typename Out>
   ROLLOUTS_HD void ObserveRow(const Out& out, bool final) const {
     if (!out.view.written) return;
@@ -114,8 +114,8 @@ class TeamWorld {
     }
   }
 
-  // Writes rewards and ends of each agent; after the outcome of the row, before an autoreset. Where
-  // the world failed, its active agents are truncated without a reward.
+  // Writes rewards and ends of each agent; to be called after the row's outcome is written, and
+  // before an autoreset. Where the world failed, its active agents are truncated without a reward.
   template <typename Out>
   ROLLOUTS_HD void WriteAgents(const Out& out) const {
     if (!out.view.written) return;
@@ -135,7 +135,7 @@ class TeamWorld {
     });
   }
 
-  // Begins a row: nothing was stepped yet.
+  // Begins a row, in which the world was not stepped yet.
   ROLLOUTS_HD void BeginStep() { stepped_ = false; }
 
  private:
@@ -151,7 +151,7 @@ class TeamWorld {
     }
   };
 
-  // Functions that are called twice are not inlined where a kernel's code would be long.
+  // Calls functions without inlining them, where a kernel that calls them twice would become long.
   ROLLOUTS_NOINLINE void CallBegin(Rng& rng) { Begin(rng); }
 
   ROLLOUTS_HD void Begin(Rng& rng) {
@@ -221,7 +221,7 @@ class TeamWorld {
     });
   }
 
-  // Called by the thread that drew.
+  // Gives every thread of the team the count of draws, after one of them drew.
   ROLLOUTS_HD void TakeDraws(Rng& rng) const {
     if constexpr (Shape::kIsAlone) return;
     rng = Rng(clock_.seed, clock_.stream_id, rng.episode(), state_.draws);
@@ -253,8 +253,8 @@ class TeamWorld {
     }
   }
 
-  // Writes (A, size) observations, one agent's at a time. Where the episode goes on, all threads of
-  // the warp call this, and the rows of their worlds follow each other.
+  // Writes (A, size) observations, one agent's at a time. Unless `final`, all threads of the warp
+  // call this, and write the consecutive rows of their worlds together.
   ROLLOUTS_HD void ObserveAlone(const GroupFacts& group, ObsTo* array, std::int64_t row,
                                 bool final) const {
     const std::int32_t size = group.obs_size;
@@ -311,7 +311,7 @@ class TeamWorld {
   const EpisodeClock& clock_;
   TeamState<Env>& state_;
   bool stepped_ = false;
-  bool broken_ = false;  // since the last step: its observations are zeros
+  bool broken_ = false;  // in the last step: its observations are zeros
 };
 
 }  // namespace rollouts

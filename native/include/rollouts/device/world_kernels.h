@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Worlds of agents on a GPU, or on the host in its place: a team of threads for each world, which
-// shares out its agents, and one launch for all of a step (core/step.h).
+// Worlds of agents on a GPU, or on the host in its place: a team of threads for each world, among
+// which its agents are divided, and one launch for a whole step (core/step.h).
 #pragma once
 
 #include "rollouts/core/world_layout.h"
@@ -24,7 +24,8 @@ class WorldKernel {
   };
 
  public:
-  // Tells if there is a world of this number, and its layout is that of the launch.
+  // Tells if there is a world of this number and the host knows its layout; reports a fault where
+  // the layouts differ.
   ROLLOUTS_HD static bool Has(const WorldLaunch& launch, std::int64_t env) {
     if (env >= launch.num_envs) return false;
     const WorldLayout<Env> layout(ConfigOf(launch, env), Shape::NumAgents(launch));
@@ -68,7 +69,7 @@ class WorldKernel {
     return static_cast<const Config*>(launch.configs)[env * launch.config_stride];
   }
 
-  // Sets all of a state that stays the same from step to step; its world is in `memory`.
+  // Sets all values of a state that stay the same from step to step; its world is in `memory`.
   ROLLOUTS_HD static void Begin(TeamState<Env>& state, const WorldLaunch& launch, std::int64_t env,
                                 std::uint8_t* memory) {
     state.config = &ConfigOf(launch, env);
@@ -86,7 +87,7 @@ class WorldKernel {
     ClockRef at(launch.clock, env);
     EpisodeClock clock{at.seed,           at.env_id,         at.next_episode, at.draws,
                        at.elapsed_steps,  at.episode_return, at.ended != 0,   at.stream_id};
-    // waits until all have read it, before one writes it
+    // waits until all threads have read the stored clock, before one of them writes it
     team.Once([] {});
     Ref ref(team, launch, clock, state);
     for (std::int32_t k = 0; k < launch.num_steps; ++k) {
@@ -114,7 +115,7 @@ class WorldKernel {
     auto command = static_cast<Command>(launch.commands ? launch.commands[env] : launch.command);
     if (command == Command::kStep && clock.ended &&
         launch.rules.autoreset == AutoresetMode::kDisabled) {
-      // it stays unchanged, and the caller is told
+      // the world stays unchanged, and a fault is reported
       Report(launch.fault, clock.env_id, Fault::kEnded);
       command = Command::kObserve;
     }
@@ -164,8 +165,8 @@ class WorldKernel {
     });
   }
 
-  // An element of an agent's action, drawn or the caller's. Where it is outside of the space, the
-  // space's first value is taken and the caller is told.
+  // An element of an agent's action, drawn or given by the caller. Where it is outside a discrete
+  // space, or not finite in a Box, 0 is taken and a fault is reported.
   template <typename Action>
   ROLLOUTS_HD static Action TakeElement(const WorldLaunch& launch, const GroupFacts& of,
                                         std::int64_t row, std::int32_t i, std::int32_t k,
@@ -173,7 +174,7 @@ class WorldKernel {
     const std::int32_t g = of.index, element = i % of.action_size;
     const DeviceGroup& group = launch.groups[g];
     if (launch.action_source == ActionSource::kRandom) {
-      // each element has 4 bytes and thus as many words of the stream, of which most draws use
+      // each element owns as many words of the stream as it has bytes, 4, of which most draws use
       // fewer
       const auto step = static_cast<std::uint32_t>(launch.action_step + k);
       const auto first = static_cast<std::uint32_t>(of.action_offset + 4 * std::int64_t{i});
@@ -201,9 +202,9 @@ class WorldKernel {
 
 }  // namespace rollouts
 
-// The entry point that loaders look for, for one step as for many. `OBS` is float,
+// The entry point that loaders look up by name, for one step and for many. `OBS` is float,
 // rollouts::Float16 and so on; `...` is an AloneShape, in ROLLOUTS_ALONE_KERNEL. The launch stays
-// where CUDA puts it: functions get its address, and no copy.
+// in CUDA's parameter memory: functions get its address, not a copy.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_WORLD_KERNEL(ENV, OBS)                                          \
   extern "C" __global__ void __launch_bounds__(256)                              \
@@ -220,7 +221,8 @@ class WorldKernel {
     if (solo.TakesPart()) Kernel::RunAlone(solo, launch);                                     \
   }
 #else
-// Fills memory with a pattern before each team, so that reads of unwritten memory show.
+// Fills the memory with a pattern before each team runs, so that reads of unwritten memory are
+// noticed.
 #define ROLLOUTS_WORLD_KERNEL(ENV, OBS)                                                           \
   extern "C" void rollouts_step(const rollouts::WorldLaunch* launch, std::int64_t num_blocks,     \
                                 std::int32_t num_threads, std::int32_t backwards) {               \

@@ -8,19 +8,19 @@
 
 namespace rollouts {
 
-// A group of agents, and where its actions lie among a world's.
+// A group of agents, and the place of its actions among all actions of a world.
 struct DeviceGroup {
   std::int32_t num_agents = 0;
-  std::int32_t first_agent = 0;    // place among the world's agents
+  std::int32_t first_agent = 0;    // index among the world's agents
   std::int32_t obs_size = 0;       // elements, of one agent
   std::int32_t action_size = 0;
-  std::int64_t action_offset = 0;  // bytes before its first agent's
+  std::int64_t action_offset = 0;  // in bytes, of its first agent
   SpaceSpec action;
 
   ROLLOUTS_HD bool has_real_actions() const { return action.n == 0 && !action.multi_discrete; }
 };
 
-// Fills `groups`, as many as the environment has.
+// Fills `groups`, one for each group of the environment.
 ROLLOUTS_HD constexpr void DescribeGroups(const EnvSpec& spec, DeviceGroup* groups) {
   std::int32_t first_agent = 0;
   std::int64_t offset = 0;
@@ -37,7 +37,7 @@ ROLLOUTS_HD constexpr void DescribeGroups(const EnvSpec& spec, DeviceGroup* grou
   }
 }
 
-// Arrays for a group's rows: (N, A) of each.
+// Arrays for a group's rows, each (N, A, ...).
 struct GroupRows {
   std::uint8_t* obs;
   std::uint8_t* final_obs;  // valid where an episode ended; null unless same-step
@@ -57,7 +57,7 @@ struct WorldRows {
 // Layout of a team's shared memory: offsets in bytes from its beginning, where the team's state is.
 struct TeamMemory {
   std::int32_t bytes;
-  std::int32_t actions;     // a world's; 0: they are in `action_memory`
+  std::int32_t actions;     // one world's actions; 0: they are in `action_memory`
   std::int32_t world;       // 0: worlds are stepped in place
   std::int32_t obs;         // observations of `obs_rows` agents
   std::int32_t obs_rows;    // 0: observations are written straight to their rows
@@ -70,10 +70,10 @@ inline constexpr std::int32_t kTeamStateBytes = 192;
 struct WorldLaunch {
   std::int64_t num_envs;
   const void* configs;
-  std::int64_t config_stride;  // in Configs: 0 where all environments share one
+  std::int64_t config_stride;  // counted in Configs; 0 where all environments share one
   const float* tables;
-  std::int64_t table_stride;  // in floats; 0 as for config_stride
-  std::uint8_t* worlds;       // (N, world_bytes); (world_bytes / 16, N, 16) of an AloneShape
+  std::int64_t table_stride;  // counted in floats; 0 where all environments share them
+  std::uint8_t* worlds;       // (N, world_bytes); (world_bytes / 16, N, 16) for an AloneShape
   std::int64_t world_bytes;
   const DeviceGroup* groups;
   std::int32_t num_groups;
@@ -84,27 +84,27 @@ struct WorldLaunch {
   std::int32_t command;
   std::int32_t num_steps;
   const void* actions[EnvSpec::kMaxGroups];
-  void* taken[EnvSpec::kMaxGroups];             // (K, N, A, size) actions, written where not null
-  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // an element's: 4 or 8
+  void* taken[EnvSpec::kMaxGroups];             // null, or gets the (K, N, A, size) actions
+  std::int32_t action_bytes[EnvSpec::kMaxGroups];  // bytes of an element: 4 or 8
   ActionSource action_source;
-  std::int32_t record_steps;  // how many steps' rows are kept; else those of the last one
+  std::int32_t record_steps;  // 0: only the rows of the last step are kept
   std::uint64_t action_seed;
-  std::int64_t action_step;     // the first step's, for random actions
+  std::int64_t action_step;     // number of the first step, for random actions
   std::uint8_t* action_memory;  // (N, bytes of a world's actions)
   WorldRows rows;
   EpisodeTotals totals;
   std::uint64_t* fault;
   std::int32_t team_size;
-  TeamMemory memory;  // an AloneShape uses only `bytes`: a thread's slot
+  TeamMemory memory;  // an AloneShape uses only `bytes`, the size of a thread's slot
 };
 
-// A group of agents, as loops over agents need it.
+// Facts of a group that loops over its agents need.
 struct GroupFacts {
   std::int32_t index, num_agents, first_agent, obs_size, action_size;
   std::int64_t action_offset;
 };
 
-// Worlds whose sizes only the launch has; a team of threads steps each.
+// Worlds whose sizes are known only at the launch; a team of threads steps each.
 struct AnyShape {
   static constexpr bool kIsAlone = false;
 
@@ -126,8 +126,8 @@ struct GroupShape {
   std::int32_t num_agents, obs_size, action_size;
 };
 
-// Small worlds of a few agents, whose sizes the compiler has: one thread steps each alone, on a
-// copy that can be in registers.
+// Small worlds of a few agents, whose sizes are known to the compiler: one thread steps each alone,
+// on a copy that can be in registers.
 template <std::int64_t kBytes, GroupShape... kGroups>
 struct AloneShape {
   static constexpr bool kIsAlone = true;

@@ -17,7 +17,7 @@ struct ModelPart {
   std::int32_t field = 0;  // row of the table in engines/mujoco_parts.cpp
   std::int64_t offset = 0;
   std::int64_t count = 0;
-  std::vector<std::int64_t> shape;  // the array's, or its row's for the object
+  std::vector<std::int64_t> shape;  // that of the array, or of its row for one object
 };
 
 // The parts that an option names, separated by commas. Throws SpecError, which lists what the model

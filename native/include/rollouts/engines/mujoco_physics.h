@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// MuJoCo for its environments: a model, which environments share, and a simulation, which each has
-// alone. Names are those of MuJoCo's mjModel and mjData; its headers are not needed to read them.
+// MuJoCo for the environments that use it: a model, which environments share, and a simulation, one
+// for each environment. Names are those of MuJoCo's mjModel and mjData; its headers are not needed.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,7 @@ struct StartView {
 };
 
 // An mjModel, made from an XML file or a binary .mjb file of MuJoCo. All simulations in the process
-// that use the same file share it, as long as somebody holds it and the file is not changed.
-// Thread-safe.
+// that use the same file share it, until the last of them ends or the file changes. Thread-safe.
 class PhysicsModel {
  public:
   struct Range {
@@ -118,8 +117,8 @@ class Physics {
   // the address then stays the same as long as the simulation exists. T is double, or float,
   // std::int32_t or bool where MuJoCo has that type. Constants that MuJoCo computes from the values
   // stay unchanged until DeriveConstants. Throws SpecError for an unknown name, for another T, and
-  // for what may not be changed: types, addresses, sizes and names, the geometry of meshes and
-  // other assets, and constants.
+  // for arrays that may not be changed: types, addresses, sizes and names, the geometry of meshes
+  // and other assets, and constants.
   template <typename T = double>
   std::span<T> Own(const std::string& field) {
     const std::span<std::uint8_t> bytes = OwnBytes(field, TypeOf<T>());
@@ -136,8 +135,8 @@ class Physics {
   // Gives own arrays the shared model's values again.
   void RestoreModel();
 
-  // mj_resetData, or a reset to a keyframe's activations and controls, then sets these positions
-  // (nq) and velocities (nv), then mj_forward.
+  // Calls mj_resetData, or resets to a keyframe's activations and controls; then sets these
+  // positions (nq) and velocities (nv), and calls mj_forward.
   void Reset(const double* qpos, const double* qvel, std::int32_t keyframe = -1);
 
   // Steps `substeps` times with these controls (nu), then computes contact forces
@@ -146,8 +145,8 @@ class Physics {
   // be reset then.
   void Step(const float* controls, std::int32_t substeps, bool contact_forces);
 
-  // Lets lanes step this simulation, if they step its model. From now on every step must be of this
-  // kind.
+  // Lets lanes step this simulation, if they can step its model. From now on every step must be of
+  // this kind.
   void UseLanes(const StepKind& kind);
   // A step that is due, and its controls (nu), which are read at once.
   struct DueStep {
@@ -155,17 +154,16 @@ class Physics {
     const float* controls;
   };
   static constexpr std::size_t kMostDue = 64;
-  // Makes due steps by lanes, those of equal model and kind at once. The next Step or StepUpToDate
-  // of such a simulation must have the same controls, and then has nothing left to do. That call
-  // makes all other steps itself: of simulations without lanes, with own model arrays or forces,
-  // and those in which something happens that lanes leave to MuJoCo.
+  // Makes due steps by lanes, at once for simulations of equal model and kind. The next Step or
+  // StepUpToDate of such a simulation must have the same controls, and then has nothing left to do.
+  // Lanes leave other steps to that call: the steps of simulations without lanes or with own model
+  // arrays or forces, and those in which something happens that only MuJoCo computes.
   static void StepTogether(std::span<const DueStep> due);
   // Tells if lanes have made the last step.
   bool stepped_by_lanes() const;
 
   // The functions below step a simulation as dm_control does: values derived from positions and
-  // velocities are those of the current ones, at every start and after every step. See
-  // mujoco_control.cpp.
+  // velocities are up to date at every start and after every step. See mujoco_control.cpp.
 
   // mj_resetData, then ForwardUnactuated.
   void ResetData();
@@ -183,19 +181,19 @@ class Physics {
     Physics* physics;
     std::int32_t substeps;
   };
-  // Settles these by lanes, those of equal model at once, as StepTogether does; SettleUpToDate then
-  // has nothing left to do.
+  // Settles these simulations by lanes, at once for those of equal model, as StepTogether does;
+  // SettleUpToDate then has nothing left to do.
   static void SettleTogether(std::span<const DueRest> due);
-  // ForwardUnactuated that returns false where that throws.
+  // Calls ForwardUnactuated, and returns false where that throws.
   bool TryForwardUnactuated();
   // Computes what derives from positions and velocities, after Load. Throws as Step.
   void Refresh();
   std::int32_t num_contacts() const;
   // Tells if the joint is limited in this simulation's own model, as in model_view().
   bool JointLimited(std::int32_t joint) const;
-  // The model's first height field: where its heights begin in hfield_data, the number of its rows,
-  // which is also that of its columns, and half of its width in metres. Throws SpecError where
-  // there is no such field.
+  // The model's first height field: where its heights begin in hfield_data, the number of its rows
+  // (it has as many columns), and half of its width in metres. Throws SpecError where there is no
+  // such field.
   struct HeightFieldView {
     std::size_t first = 0;
     std::int32_t num_rows = 0;
@@ -203,8 +201,8 @@ class Physics {
   };
   HeightFieldView HeightField() const;
 
-  // All that later steps depend on: mjSTATE_INTEGRATION and own model arrays, but not derived
-  // values: between Load and the next Step or Refresh, arrays that depend on positions are
+  // Saves all that later steps depend on: mjSTATE_INTEGRATION and own model arrays. Derived values
+  // are not saved: between Load and the next Step or Refresh, arrays that depend on positions are
   // undefined.
   void Save(StateWriter& writer) const;
   // Throws SpecError for a state of another model or release of MuJoCo.

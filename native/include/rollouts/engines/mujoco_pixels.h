@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of a simulation as observations, drawn by MuJoCo with an OpenGL that needs no display. A
-// thread that draws borrows one of the model's renderers for that time, so there are at most as
-// many of them as threads.
+// Images of a simulation as observations, drawn by MuJoCo with an OpenGL that needs no display. A
+// thread borrows one of the model's renderers while it draws, so a model has at most as many
+// renderers as there are threads.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ class StateWriter;
 // Options of every environment on MuJoCo. rollouts/rendering/pixels.py sets those after
 // `grayscale`, from the options for frames.
 struct PixelConfig {
-  bool from_pixels = false;  // observations are pictures, (height, width, 3) of uint8
+  bool from_pixels = false;  // observations are images, (height, width, 3) of uint8
   bool grayscale = false;    // with from_pixels: (height, width), by the weights of Gymnasium's wrapper
 
   bool all_parts = false;    // set by flatten_observation=False: also the usual observation
@@ -64,27 +64,27 @@ struct PixelCamera {
 
 class PixelRenderers;
 
-// The view of one environment. Used by one thread at a time.
+// The images of one environment. Used by one thread at a time.
 class PixelView {
  public:
   // Null without from_pixels. Throws SpecError for an unknown camera or flag.
   static std::unique_ptr<PixelView> Make(std::shared_ptr<const PhysicsModel> model,
                                          const PixelConfig& config);
-  // Makes a first renderer, which environments with these options share while somebody holds it.
-  // Throws EngineError where there is no OpenGL.
+  // Makes a first renderer, which environments with these options share as long as the result
+  // exists. Throws EngineError where there is no OpenGL.
   static std::shared_ptr<const void> Share(std::shared_ptr<const PhysicsModel> model,
                                            const PixelConfig& config);
-  // Changes the spec to that of an environment that shows pictures in place of its usual
-  // observation, or in addition to it.
+  // Changes the spec to that of an environment that shows images in place of its usual observation,
+  // or in addition to it.
   static void ChangeSpec(const PixelConfig& config, EnvSpec& spec);
 
   // To be called when the simulation has moved.
   void Forget() { shown_.clear(); }
-  // Writes the picture of the simulation's present state, which is drawn at the first call after
+  // Writes the image of the simulation's present state, which is drawn at the first call after
   // Forget. Throws EngineError.
   void Write(const Physics& physics, std::uint8_t* out);
 
-  // Saves the picture shown, because MuJoCo's states do not contain all that it was drawn from.
+  // Saves the present image, because MuJoCo's states do not contain all that it was drawn from.
   void Save(const Physics& physics, StateWriter& writer);
   // Throws SpecError.
   void Load(StateReader& reader);
@@ -97,9 +97,9 @@ class PixelView {
   const PixelConfig config_;
   const std::vector<std::uint8_t> flags_;  // an mjvOption
   const PixelCamera camera_;
-  std::shared_ptr<PixelRenderers> renderers_;  // from the first picture on
+  std::shared_ptr<PixelRenderers> renderers_;  // from the first image on
   std::vector<std::uint8_t> drawn_;  // in OpenGL's order: the lowest row first
-  std::vector<std::uint8_t> shown_;  // empty while there is nothing to show
+  std::vector<std::uint8_t> shown_;  // the present image; empty until it is drawn
 };
 
 }  // namespace rollouts

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world of Box2D for its environments; Box2D's headers are not needed to read it. Numbers are
-// Box2D's float32. Bodies and hinges are numbered from 0 in the order in which they were added.
+// A world of Box2D for the environments that use it; Box2D's headers are not needed. Numbers are
+// float32, as in Box2D. Bodies and hinges are numbered from 0 in the order in which they were
+// added.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace rollouts {
 
-// Rounded as Box2D's binding for Python rounds its arguments.
+// A point whose coordinates are rounded as Box2D's binding for Python rounds its arguments.
 struct PlanarPoint {
   constexpr PlanarPoint() = default;
   constexpr PlanarPoint(double x_value, double y_value)
@@ -51,7 +52,7 @@ struct PlanarMotion {
   PlanarPoint right{1, 0};  // where the body's x axis points
 };
 
-// Two bodies whose shapes began to touch, or stopped.
+// Two bodies whose shapes began to touch, or stopped touching.
 struct PlanarContact {
   std::int32_t body_a = 0;
   std::int32_t body_b = 0;
@@ -67,12 +68,13 @@ struct PlanarTurn {
 // of a world throws EngineError.
 bool HasBox2D();
 
-// The number of turns of RunPlanarTurns that share instructions; 1: none do.
+// The number of turns that RunPlanarTurns computes with the same vector instructions; 1: each turn
+// is computed alone.
 std::int32_t PlanarTurns();
 
-// Calls turn(0) to turn(count - 1) on this thread. A turn that steps a world pauses in the middle
-// until others have come as far: the worlds of several turns are then solved at once, with the same
-// bits. Rethrows the first exception of a turn, after all have ended.
+// Calls turn(0) to turn(count - 1) on this thread. A turn that steps a world pauses within the
+// step, until other turns have come as far. The worlds of several turns are then solved at once,
+// with the same bits as one by one. Rethrows the first exception of a turn, after all have ended.
 void RunPlanarTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn);
 
 // A world of Box2D. Not thread-safe; several threads may have their own. Functions throw
@@ -92,7 +94,7 @@ class PlanarWorld {
               const PlanarMaterial& material);
   std::int32_t AddHinge(const PlanarHinge& hinge);
 
-  void ApplyForce(std::int32_t body, PlanarPoint force);  // at its centre, as long as a step
+  void ApplyForce(std::int32_t body, PlanarPoint force);  // at its centre, during one step
   void ApplyTorque(std::int32_t body, double torque);
   void ApplyImpulse(std::int32_t body, PlanarPoint impulse, PlanarPoint at);
   void SetMotor(std::int32_t hinge, float speed, float max_torque);
@@ -108,7 +110,7 @@ class PlanarWorld {
   bool HasTouched(std::int32_t body) const;
   // The contacts of the last step, in Box2D's order; valid until the next step.
   std::span<const PlanarContact> Contacts() const;
-  // Appends the corners of the body's first shape, a polygon, in the world: x, y of each.
+  // Appends the corners of the body's first shape, a polygon, in world coordinates: x, y of each.
   void AppendCorners(std::int32_t body, std::vector<double>& out) const;
   // The part of the way to `to` that is free of shapes of `category`; 1: all of it.
   float FreeWay(PlanarPoint from, PlanarPoint to, std::uint16_t category) const;

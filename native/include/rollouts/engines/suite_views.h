@@ -27,7 +27,7 @@ struct ObservationParts {
   };
   static constexpr std::int32_t kMost = 12;
 
-  std::int32_t count = 0;  // may exceed the room
+  std::int32_t count = 0;  // may exceed kMost
   Part parts[kMost] = {};
 };
 
@@ -41,7 +41,7 @@ class NamedObservation : public ObservationWriter {
   ROLLOUTS_HD NamedObservation(std::uint8_t* out, bool single, ObservationParts* parts = nullptr)
       : ObservationWriter(out, single), parts_(parts) {}
 
-  // Names the part that consists of all that is put from here to the next Begin.
+  // Begins a named part, which consists of all numbers that are put before the next Begin.
   ROLLOUTS_HD void Begin(const char* name, std::int32_t columns = kVector) {
     if (!parts_) return;
     if (parts_->count < ObservationParts::kMost) parts_->parts[parts_->count] = {name, columns, size()};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of MuJoCo's physics for several simulations of one model at once, one in each lane of a
 // vector register. The arithmetic is this library's own, in double precision; a step equals
-// MuJoCo's up to rounding. Nothing here depends on libmujoco: engines/mujoco_lanes.cpp reads the
+// MuJoCo's up to rounding. Nothing here depends on libmujoco: src/engines/mujoco_lanes/ reads the
 // model and owns the rows.
 #pragma once
 
@@ -33,7 +33,8 @@ struct ModelOrReason {
 };
 ModelOrReason ReadModel(const ModelSizes& sizes, const FieldReader& read);
 
-// Reads a model that was made of another one by changing its numbers; null where lanes do not cover it.
+// Reads a model that was made from another one by changing numbers; null where lanes do not cover
+// it.
 std::shared_ptr<const Model> ReadVariant(const std::shared_ptr<const Model>& of, const ModelSizes& sizes,
                                          const FieldReader& read);
 

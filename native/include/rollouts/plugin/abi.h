@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The boundary to an environment that a user registers, built by the user's compiler: plain data
-// and C functions. Compilers and standard libraries of the two sides need not match: no type of the
-// standard library, no virtual call and no exception crosses it. Text is read before a call
-// returns.
+// The boundary to an environment that a user registers and that the user's compiler has built:
+// plain data and C functions. The compilers and standard libraries of the two sides need not match,
+// because no type of the standard library, no virtual call and no exception crosses the boundary.
+// Text is valid only until the call returns.
 //
 // A plug-in exports `const PluginTable* rollouts_plugin()`, whose result lives as long as the
 // process. exports.h implements it for an environment; plugin_batch.h is the library's side.
@@ -12,7 +12,7 @@
 
 namespace rollouts {
 
-// Increases with every change of what is below or of core/'s structs.
+// Increases with every change of the declarations below or of core/'s structs.
 inline constexpr std::uint32_t kPluginVersion = 3;
 inline constexpr const char* kPluginFunction = "rollouts_plugin";
 
@@ -35,7 +35,7 @@ enum PluginResult : std::int32_t {
   kPluginOk = 0,
   kPluginSpecError = 1,   // an argument is wrong
   kPluginFailed = 2,      // anything else
-  kPluginAbandoned = 3,   // a function that it called gave up; its caller has the reason
+  kPluginAbandoned = 3,   // a function of the library that it called failed; the library knows why
 };
 
 // An option's value; `kind` says which member.
@@ -60,7 +60,8 @@ struct PluginColumns {
   std::int64_t count = 0;
 };
 
-// Functions that a plug-in calls with an error, and their first argument.
+// The functions to which a plug-in passes its results, such as errors, each with its first
+// argument.
 struct ErrorSink {
   void* to;
   void (*put)(void* to, const char* message);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rules of core/env.h and core/multi_agent.h, each with a sentence for the author who broke it.
+// The rules of core/env.h and core/multi_agent.h, each with a message for the author of an
+// environment that breaks it.
 #pragma once
 
 #include <type_traits>
@@ -27,12 +28,13 @@ constexpr std::int32_t ElementOf() {
   return std::is_integral_v<T> && sizeof(T) == 1 ? of(DType::kUint8) : kNoElement;
 }
 
-// Tells if there is something to lay out; spec_rules.cpp checks the rest after the compilation.
+// Tells if a space has elements that can be laid out; spec_rules.cpp checks the rest after the
+// compilation.
 constexpr bool HasElements(const SpaceSpec& space) {
   return space.ndim >= 0 && space.ndim <= SpaceSpec::kMaxDims && space.size() > 0;
 }
 
-// An environment that has phases is meant to have agents.
+// Tells if an environment is meant to have several agents: it has phases.
 template <typename Env>
 inline constexpr bool kHasAgents = requires { Env::kPhases; };
 

@@ -20,7 +20,7 @@ namespace rollouts {
 
 [[gnu::flatten]] void DrawBlocks(Draws& draws, std::int32_t count) { DrawAll(draws, count); }
 
-// Thrown where a function of the library's side gave up, to leave the run.
+// Thrown to leave the run, where a function of the library's side failed.
 struct Abandoned {};
 
 // Runs a call of the table; no exception leaves it.
@@ -91,7 +91,7 @@ struct BatchOf {
     return std::make_unique<Type>(std::move(configs), num_envs, Kernels());
   }
 
-  // flat: a call left in the loop prevents the vectorisation
+  // flattened, because a call left in the loop would prevent the vectorisation
   template <typename ConfigsOf>
   [[gnu::flatten]] static void Step(const ConfigsOf& configs, EnvBlock<Env>& block,
                                     std::int32_t count) {
@@ -301,8 +301,8 @@ struct PluginOf {
 
 }  // namespace rollouts
 
-// `...`: a type, as seen from inside namespace rollouts or from outside of all namespaces; ambiguous
-// where both have one.
+// `...`: a type, named as inside namespace rollouts or as outside all namespaces; ambiguous where
+// both have one.
 #define ROLLOUTS_PLUGIN(...)                                                     \
   namespace rollouts_seen {                                                      \
   using namespace rollouts;                                                      \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions between the options of abi.h and those of the standard library, which each side has
-// its own copy of.
+// Conversions between the options of abi.h and those in types of the standard library; each side
+// has its own copy of this code.
 #pragma once
 
 #include <cstdint>
@@ -59,7 +59,7 @@ inline OptionColumns ColumnsFromPlugin(const PluginColumns& given) {
   return columns;
 }
 
-// Columns for a call; borrows from what it was made of.
+// Columns for a call; borrows from the options that it was made from.
 class ColumnsToPlugin {
  public:
   explicit ColumnsToPlugin(const OptionColumns& given) {

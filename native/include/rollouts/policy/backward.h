@@ -9,12 +9,12 @@ namespace rollouts::policy {
 // Groups of columns that are computed together, so that a sum over columns stays in registers.
 inline constexpr std::int32_t kChunkGroups = 4;
 inline constexpr std::int32_t kChunkColumns = kChunkGroups * kColumns;
-// The most inputs of a linear, after its last whole block, that do not become a block: so few cost
-// less as sums whose lanes are columns.
+// The most inputs of a linear, after its last whole block, that do not become a block: so few
+// inputs cost less as sums whose lanes are columns.
 inline constexpr std::int32_t kMostTail = 4;
 
-// For an instruction, where its gradients go. The first operation that gives a gradient for an
-// input writes it, and the others add to it.
+// The places to which the gradients of one instruction go. The first operation that gives a
+// gradient for an input writes it, and the others add to it.
 struct BackwardStep {
   bool wants_a = false;
   bool wants_b = false;
@@ -22,16 +22,16 @@ struct BackwardStep {
   bool adds_a = false;
   bool adds_b = false;
   bool adds_c = false;
-  bool transposes = false;      // to do for a linear's input, unless an earlier step has
+  bool transposes = false;      // transposes a linear's input; false where an earlier step does so
   std::int32_t tail = 0;    // a linear's last inputs, summed over lanes: too few for a vector
-  std::int32_t summed = 0;  // the inputs before them, rounded up to a whole block
+  std::int32_t summed = 0;  // the inputs before the tail, rounded up to a whole block
   std::int64_t transposed = 0;  // a linear's input by column: (columns, summed)
-  std::int32_t matrix = -1;     // any linear's weights: their number among the parameters
+  std::int32_t matrix = -1;     // index of a linear's weights among the parameters
   // The input of a linear is a tanh that nothing else reads: a gradient goes through both at once.
   bool through_tanh = false;
-  // Gradients of parameters; -1: not wanted. A linear has (outputs, summed) and then (outputs,
-  // tail, kColumns), a table its own shape, all others (size, kColumns); lanes are added up at the
-  // end.
+  // Places of the gradients of parameters; -1: not wanted. A linear has (outputs, summed) and then
+  // (outputs, tail, kColumns), a table its own shape, all others (size, kColumns); lanes are added
+  // up at the end.
   std::int64_t weight_sum = -1;
   std::int64_t bias_sum = -1;
 };

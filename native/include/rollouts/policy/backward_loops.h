@@ -31,7 +31,7 @@ Floats GeluTanhSlope(Floats x) {
   const Floats inner = kFactor * Fma(square, Splat(0.134145f), Splat(1.0f));
   return 0.5f * (1.0f + y) + 0.5f * x * (1.0f - y * y) * inner;
 }
-// The share of x in the gradient of the larger of two.
+// The share of x in the gradient of max(x, y).
 Floats Share(Floats x, Floats y) {
   return Select(x > y, Splat(1.0f), Select(x == y, Splat(0.5f), Splat(0.0f)));
 }
@@ -94,14 +94,15 @@ void CopyBack(const Instruction& step, const BackwardStep& back, const Group& gr
   for (int i = 0; i < step.size * kColumns; i += kLanes) Give(to + i, Load(given + i), back.adds_a);
 }
 
-// A register that an operation reads; one with a single feature meets all features of the others.
+// A register that an operation reads; a single feature is combined with all features of the other
+// registers.
 struct Part {
   int row;
   int size;
   int step() const { return size == 1 ? 0 : kColumns; }
 };
 
-// Adds the gradient of `part`, by the slope with respect to one of the registers x and y.
+// Adds the gradient of `part`, which is x or y; kSlope is the slope with respect to it.
 template <Floats (*kSlope)(Floats, Floats)>
 void PartBack(const Instruction& step, const Group& group, Part x, Part y, Part part, bool adds) {
   const float* given = group.gradients + step.out * kColumns;
@@ -371,9 +372,9 @@ void SumWeightColumns(const float* inputs, int padded, const float* gradients,
 // results of a tanh, they are multiplied by its slope.
 struct InputTiles {
   const float* matrix;  // (outputs, inputs)
-  const float* given;   // the outputs' gradients of the first group
+  const float* given;   // gradients of the first group's outputs
   const float* tanh;    // the inputs where they are results of a tanh, or null
-  float* to;            // and the inputs' gradients
+  float* to;            // gradients of its inputs
   int inputs, outputs;
   bool adds;
 

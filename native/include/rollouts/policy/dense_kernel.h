@@ -33,9 +33,9 @@ class DenseKernel {
         first_(first) {}
 
   // Runs two passes in a loop, so that the long code of the network is compiled once. The first
-  // values final observations of the last step; the second has the present observations of all
-  // rows. Few episodes end in a step, so most warps take no part in the first pass, and most blocks
-  // load no weights for it.
+  // pass computes the values of the last step's final observations, the second the outputs for the
+  // present observations of all rows. Few episodes end in a step, so most warps take no part in the
+  // first pass, and most blocks load no weights for it.
   ROLLOUTS_HD void RunRows() const {
     OfThreads<bool> takes_part(block_);
     const auto is_needed = [&](std::int32_t thread) { return takes_part[thread]; };
@@ -106,7 +106,7 @@ class DenseKernel {
 
 }  // namespace rollouts::policy
 
-// The entry that loaders look for. `OBS` is the type of an observation's numbers.
+// The entry point that loaders look up by name. `OBS` is the type of an observation's numbers.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_DENSE_KERNEL(OBS)                                                  \
   extern "C" __global__ void __launch_bounds__(384, 1)                               \

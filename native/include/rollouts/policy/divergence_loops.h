@@ -56,7 +56,8 @@ Floats DivergeNumber(Floats mean_before, Floats log_std_before, Floats mean, Flo
   return Fma(Splat(0.5f), spread - 1.0f, -narrowed);
 }
 
-// `before` holds the head's former inputs, the second one after the first.
+// The divergence of all elements of an action. `before` holds the head's inputs at the draw, the
+// second input after the first.
 Floats Diverge(const Head& head, const HeadInputs& in, const float* before, int v, Floats weight,
                const HeadGradients& to) {
   Floats divergence = Splat(0.0f);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions of float columns: the same bits for every vector width. At most 2 ulp from
-// the exact value for Exp, Expm1, Log, Tanh and Sigmoid, over all floats whose result is a normal
-// number (tests/policies/test_policy_elementary.py looks at every one).
+// Elementary functions of float columns: the same bits for every vector width. Exp, Expm1, Log,
+// Tanh and Sigmoid are at most 2 ulp from the exact value, over all floats whose result is a normal
+// number (tests/policies/test_policy_elementary.py checks every one).
 //
 // Polynomials are minimax fits (Remez), highest power first.
 #pragma once
@@ -64,7 +64,7 @@ ROLLOUTS_HD inline Floats Tanh(Floats x) {
   // |x| = n ln 2 / 2 + r. The sum is rounded as in Round, and its lowest bits are n + 127
   constexpr float kRounder = 12582912.0f + 127.0f;
   const Floats sum = Fma(size, Splat(2.88539008177792681f), Splat(kRounder));
-  // what one float lacks of ln 2 / 2 is nothing beside 1 where n is large
+  // one float for ln 2 / 2 is exact enough: the result hardly depends on its error where n is large
   const Floats r = Fma(sum - kRounder, Splat(-0.346573590279972655f), size);
   // (e^2r - 1) / 2 = r + r^2 q(r), and from it (e^2|x| - 1) / 2
   constexpr float kQ[] = {0.044424064457416534f, 0.13386423885822296f, 0.33333760499954224f,
@@ -74,7 +74,7 @@ ROLLOUTS_HD inline Floats Tanh(Floats x) {
   const Floats half_power = FloatBits((IntBits(sum) - 1) << 23);
   const Floats e = Fma(half, power, half_power - 0.5f);
   const Floats y = Quotient(e, e + 1.0f);
-  // with a small e, e - e y loses less than the sum does
+  // where e is small, e - e y is more exact than y, which depends on the rounded sum e + 1
   const Floats positive = Select(size < 0.5f, Fma(-e, y, e), y);
   return FloatBits(IntBits(positive) | (IntBits(x) & static_cast<std::int32_t>(0x80000000)));
 }
@@ -84,7 +84,7 @@ ROLLOUTS_HD inline Floats Sigmoid(Floats x) {
   const Floats e = Exp(-Abs(x));
   const Floats sum = 1.0f + e;
   const Floats y = Select(x < 0.0f, e, Splat(1.0f)) / sum;
-  // less what the sum lost: y times that over the sum
+  // subtracts the effect of the sum's rounding error on y: y * lost / sum
   const Floats lost = e - (sum - 1.0f);
   return Fma(-(y * lost), Select(x < 0.0f, 1.0f - y, y), y);
 }
@@ -116,7 +116,7 @@ ROLLOUTS_HD inline Floats Log(Floats x) {
 ROLLOUTS_HD inline Floats Softplus(Floats x) {
   const Floats e = Exp(-Abs(x));
   const Floats sum = 1.0f + e;
-  // and what the sum lost
+  // the last term makes up for the sum's rounding error
   return AtLeast(x, Splat(0.0f)) + (Log(sum) + (e - (sum - 1.0f)) / sum);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One gradient step for a minibatch, whatever its loss, in place on the parameters' own memory.
+// Gradient steps on minibatches, for any loss, in place in the parameters' own memory.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ struct ParamView {
   std::int64_t num_elements() const;
   // Tells if the elements lie one after the other, in order.
   bool is_dense() const;
-  // Tells if the elements are also all of the array.
+  // Tells if the elements are dense and are the whole array.
   bool is_whole(std::int64_t source_size) const;
 };
 
@@ -45,7 +45,7 @@ struct Source {
 // The numbers to which a limit of gradients applies.
 enum class ClipBy {
   kAll,      // the norm of all together
-  kEach,     // the norm of each array's
+  kEach,     // the norm of each array's gradient
   kElement,  // the absolute value of each number
 };
 
@@ -67,10 +67,11 @@ class GradientSteps {
 
   const Network& network() const { return gradients_.network(); }
 
-  // Computes the gradients of rows or sequences [0, count) with the weights of `sources`, of which
-  // this object has made `before` steps since they were read. `loss` writes the gradients of the
-  // outputs. One thread computes each part, and calls Begin before the part's first rows. Returns
-  // the number of parts. Throws SpecError where a parameter is not finite, and what `stop` raises.
+  // Computes the gradients of rows or sequences [0, count) with the weights of `sources`. `before`:
+  // the number of steps that this object has made since these were read. `loss` writes the
+  // gradients of the outputs. One thread computes each part, and calls Begin before the part's
+  // first rows. Returns the number of parts. Throws SpecError where a parameter is not finite, and
+  // what `stop` raises.
   using Begin = std::function<void(std::size_t part)>;
   using PartLoss = std::function<void(std::size_t part, const ChunkOutputs& outputs)>;
   std::size_t Compute(std::span<const Source> sources, std::size_t before, std::int64_t count,
@@ -127,7 +128,7 @@ class GradientSteps {
   std::vector<float> averaged_;                 // numbers that are averaged over the processes
   std::vector<std::vector<float>> of_params_;   // gradients of params that are not whole arrays
   std::vector<Part> parts_;
-  std::size_t num_parts_ = 0;  // the last minibatch's
+  std::size_t num_parts_ = 0;  // in the last minibatch
   std::atomic<std::int64_t> num_steps_{0};
 };
 

@@ -28,7 +28,8 @@ struct ChunkOutputs {
   const float* output(std::size_t index) const {
     return values + network->output_row(index) * kColumns;
   }
-  // Initially 0. A loss adds to it, because several outputs may be one register.
+  // The gradient of an output, initially 0. A loss adds to it, because several outputs may be one
+  // register.
   float* gradient(std::size_t index) const {
     return gradients + network->output_row(index) * kColumns;
   }
@@ -54,13 +55,14 @@ class Gradients {
 
   const Network& network() const { return network_; }
 
-  // Parameters as the passes read them: matrices of linears where they are, so that their memory
-  // must stay as it is until both passes are made, and all others packed.
+  // Parameters as the passes read them. Matrices of linears stay where they are, so their memory
+  // must not change until both passes are done; all others are packed.
   struct Weights {
     std::vector<float> packed;
     std::vector<const float*> params;
   };
-  // Throws SpecError where a parameter is not finite, unless the caller knows that all `are_finite`.
+  // Throws SpecError where a parameter is not finite. `are_finite`: the caller has already checked
+  // that.
   void Pack(std::span<const std::span<const float>> params, Weights& weights,
             bool are_finite = false) const;
 

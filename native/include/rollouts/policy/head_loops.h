@@ -119,7 +119,7 @@ Softmax SoftmaxOf(const float* logits, int size, float* shares) {
     found.most = Select(better, logit, found.most);
     found.best = SelectInts(better, Ints{} + a, found.best);
   }
-  // minus the largest, so that no power overflows
+  // the largest logit is subtracted, so that no power overflows
   for (int a = 0; a < size; ++a) {
     const Floats share = Exp(Load(logits + a * kColumns) - found.most);
     Store(shares + a * kColumns, share);
@@ -246,7 +246,8 @@ void ActGaussian(const Head& head, const HeadInputs& in, const NoiseKeys& keys, 
       }
       Store(out.box + d * kColumns + v, action);
       Store(out.log_prob + v, Load(out.log_prob + v) + density);
-      // the entropy of the Gaussian, even where it is squashed, because that one has no closed form
+      // the entropy of the Gaussian, even where it is squashed, because the entropy of a squashed
+      // one has no closed form
       Store(out.entropy + v, Load(out.entropy + v) + (log_std + (0.5f + kHalfLogTwoPi)));
     }
   }

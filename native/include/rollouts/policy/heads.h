@@ -34,7 +34,7 @@ ROLLOUTS_HD constexpr std::size_t NumHeadInputs(HeadKind kind) {
 // Tells if actions are numbers of discrete choices, and not of a Box.
 ROLLOUTS_HD constexpr bool IsDiscrete(HeadKind kind) { return NumHeadInputs(kind) == 1; }
 
-// The episode and step of each column, which count its noise.
+// The env_id, episode and step of each column, from which its noise is computed.
 struct NoiseKeys {
   std::uint32_t env_id[kSpan] = {};
   std::uint32_t episode[kSpan] = {};
@@ -57,7 +57,7 @@ struct HeadInputs {
 // The results for one group of columns.
 struct HeadOutputs {
   std::int32_t index[kSpan] = {};  // a discrete action
-  std::int32_t* elements = nullptr;  // (num_elements, kColumns): of an action with several
+  std::int32_t* elements = nullptr;  // (num_elements, kColumns): the elements of an action
   float log_prob[kSpan] = {};
   float entropy[kSpan] = {};
   bool with_entropy = true;  // costs little, but is seldom wanted

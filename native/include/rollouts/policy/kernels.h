@@ -22,8 +22,8 @@ struct Kernels {
   void (*forward)(const Instruction* instructions, std::int32_t count, const float* params,
                   float* rows, std::int32_t columns);
   // Runs a learner's program on `groups` groups of columns (groups, num_rows, kColumns), and leaves
-  // all registers there. Matrices of linears are read from `params`, the parameters where the
-  // module has them; all others from `packed`.
+  // all registers there. Matrices of linears are read from `params`, the module's own memory; all
+  // other parameters from `packed`.
   void (*forward_groups)(const Instruction* instructions, const BackwardStep* steps,
                          std::int32_t count, const float* packed, const float* const* params,
                          std::int32_t num_rows, std::int32_t groups, float* values);
@@ -44,13 +44,13 @@ struct Kernels {
   // except with Adam. Tells if no weight is nan or infinite afterwards.
   bool (*step)(const StepRule& rule, float scale, std::int64_t size, float* weights,
                const float* gradients, float* means, float* squares);
-  // Moves `to` towards `from`: a share of 1 - `share` of `to` stays.
+  // Moves `to` towards `from`: it becomes share * from + (1 - share) * to.
   void (*move)(std::int64_t size, const float* from, float share, float* to);
   // Tells if no value is nan or infinite.
   bool (*is_finite)(std::int64_t size, const float* values);
   // The sum of squares in double, over 16 lanes and then over these, in a fixed order.
   double (*sum_squares)(std::int64_t size, const float* values);
-  // Sums of rows (rows, kColumns) over their lanes, each in a fixed tree.
+  // Sums of rows (rows, kColumns) over their lanes, each in the order of a fixed tree.
   void (*add_lanes)(const float* from, std::int64_t rows, float* to);
   // Writes `count` rows of `size` numbers as the first columns of an array (size, block).
   void (*transpose)(const float* const* rows, std::int32_t count, std::int32_t size,
@@ -62,7 +62,7 @@ struct Kernels {
 // The kernels of the widest instruction set that this machine has. The environment variable
 // ROLLOUTS_POLICY_KERNELS may name another one of KernelNames().
 const Kernels& BestKernels();
-const Kernels& KernelsOf(const std::string& name);  // SpecError for a name that is not one
+const Kernels& KernelsOf(const std::string& name);  // SpecError for an unknown name
 std::vector<std::string> KernelNames();             // those that this machine can run
 
 }  // namespace rollouts::policy

@@ -27,8 +27,9 @@ ROLLOUTS_HD inline FourWeights LoadFour(const float* from) {
 #endif
 }
 
-// SumOutputs for a kernel's thread. Weights are the same for all threads of a warp and are not
-// written while it runs; more inputs at once would not fit the registers.
+// SumOutputs for a kernel's thread. All threads of a warp read the same weights, which are not
+// written while the kernel runs. The loop over inputs is unrolled only by 2, because more weights
+// at once would not fit the registers.
 template <int kOutputs>
 ROLLOUTS_HD void SumColumn(const float* weights, int stride, const float* bias, const float* x,
                            int inputs, float* out, int left) {
@@ -54,7 +55,8 @@ ROLLOUTS_HD void SumColumn(const float* weights, int stride, const float* bias, 
 #endif
 
 // Computes kOutputs rows of outputs of one block: biases, then inputs in order, each with a fused
-// multiply-add. As many sums as registers allow, so that their latency is hidden.
+// multiply-add. It keeps as many sums as registers allow, so that the latency of the multiply-adds
+// is hidden.
 template <int kOutputs, int kWide>
 void SumOutputs(const float* weights, int stride, const float* bias, const float* x, int inputs,
                 float* out, int left) {
@@ -95,7 +97,8 @@ void SumOutputs(const float* weights, int stride, const float* bias, const float
 template <int kUsed, int kBlock, int kDone = 0>
 void LinearBlockOf(const float* weights, const float* bias, const float* x, int inputs, float* out,
                    int left) {
-  // 16 sums of AVX-512's 32 registers, or of a GPU's many, else 12, which leaves some for operands
+  // 16 sums with AVX-512's 32 registers or a GPU's many, else 12; the other registers are for
+  // operands
   constexpr int kVectors = kUsed / kLanes;
   constexpr int kWide = kVectors < 2 ? kVectors : 2;
   constexpr int kMost = (kLanes == 16 || kInKernel ? 16 : 12) / kWide;
@@ -214,7 +217,8 @@ void MapWith(const Instruction& step, const float* x, float* out) {
   }
 }
 
-// One of the two registers may have a single feature, which is combined with each of the other's.
+// One of the two registers may have a single feature, which is combined with each feature of the
+// other one.
 template <int kUsed, Floats (*kFunction)(Floats, Floats)>
 void Combine(const Instruction& step, const float* rows, float* out) {
   const float* a = rows + step.a * kColumns;

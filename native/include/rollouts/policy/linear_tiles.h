@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of a learner's linear layers, which read matrices where the module has them: tiles of
+// Products of a learner's linear layers, which read matrices from the module's own memory: tiles of
 // sums that fill the registers, and the forward pass of several groups of columns. Compiled once
 // for each instruction set; the including file has chosen one.
 #pragma once
@@ -50,7 +50,7 @@ void RunTilesOf(const Job& job, std::int64_t group_size, std::int64_t group) {
   constexpr int kWide = kGroups == 2 ? 2 : kVectors < 2 ? kVectors : 2;
   constexpr int kTile = (kLanes == 16 ? 16 : 12) / kWide;
   int row = TilesOf<kGroups, kTile, kWide>(job, group_size, group, 0);
-  // the remaining ones exactly, because nothing may be read beyond the matrix
+  // tiles for just the remaining rows, because nothing may be read beyond the matrix
   row = TilesOf<kGroups, 4, kWide>(job, group_size, group, row);
   row = TilesOf<kGroups, 2, kWide>(job, group_size, group, row);
   TilesOf<kGroups, 1, kWide>(job, group_size, group, row);
@@ -74,7 +74,7 @@ struct OutputTiles {
   const float* matrix;  // (outputs, inputs)
   const float* bias;    // null: none
   const float* from;    // the inputs of the first group
-  float* to;            // and its outputs
+  float* to;            // the outputs of the first group
   int inputs, outputs;
 
   int num_rows() const { return outputs; }

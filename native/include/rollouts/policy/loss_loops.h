@@ -17,7 +17,8 @@ struct Density {
   Floats entropy;
 };
 
-// Adds one element of a discrete action. `shares` (size, kColumns) are kept for the gradient.
+// Adds the density of one element of a discrete action. `shares` (size, kColumns) are kept for the
+// gradient.
 void AddElement(const float* logits, const std::int32_t* index, int size, float* shares,
                 Density& density) {
   const Softmax softmax = SoftmaxOf(logits, size, shares);
@@ -144,8 +145,8 @@ Floats ValueLoss(const PpoRule& rule, const ActedColumns& acted, const float* va
     const Floats old = Load(acted.value + v);
     const Floats moved = now - old;
     const Floats limit = Splat(rule.value_clip);
-    // as in torch.clamp: a limit below 0 is below the lower limit, and the result is the limit
-    // everywhere
+    // as in torch.clamp: if `limit` is negative, it is below the lower bound -limit, and the result
+    // is `limit` everywhere
     const Floats bounded = old + AtMost(AtLeast(moved, -limit), limit) - target;
     Floats bounded_slope = Splat(0.0f);
     const Floats other = ErrorLoss(rule, bounded, bounded_slope);

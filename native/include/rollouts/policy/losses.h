@@ -8,9 +8,9 @@ namespace rollouts::policy {
 
 // One group of columns of a batch. A column that does not count has weight 0.
 struct ActedColumns {
-  const std::int32_t* index = nullptr;  // (elements, kColumns): of a discrete action
-  const float* box = nullptr;           // (size, kColumns): of a continuous one, not squashed
-  const float* inputs = nullptr;        // (all, kColumns): of the head, at the draw
+  const std::int32_t* index = nullptr;  // (elements, kColumns): a discrete action
+  const float* box = nullptr;           // (size, kColumns): a continuous action before squashing
+  const float* inputs = nullptr;        // (all, kColumns): inputs of the head at the draw
   float log_prob[kSpan] = {};           // when the action was drawn
   float advantage[kSpan] = {};
   float target[kSpan] = {};  // for the value

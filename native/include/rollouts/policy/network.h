@@ -20,8 +20,8 @@ std::int32_t LinearBlock(std::int32_t outputs_left);
 class Network {
  public:
   // Throws SpecError for a program that is inconsistent: registers, sizes, parameters. `keeps`: the
-  // forward pass leaves all registers that gradients need, and reads the matrices of linears where
-  // the module has them, so that these are not packed.
+  // forward pass keeps all registers that gradients need, and reads the matrices of linears from
+  // the module's own memory, so that these are not packed.
   explicit Network(const Program& program, bool keeps = false);
 
   const Program& program() const { return program_; }
@@ -37,8 +37,8 @@ class Network {
   // Number of features of register 0, and of its states.
   std::int32_t input_size() const { return sizes_[0]; }
   std::int32_t state_size() const { return sizes_[0] - program_.obs_size; }
-  // First row of output `index` in the scratch memory, and its number of rows; states follow the
-  // other outputs.
+  // First rows of registers and outputs in the scratch memory, and their numbers of rows; states
+  // follow the other outputs.
   std::int32_t row(std::int32_t reg) const { return rows_[reg]; }
   std::int32_t size(std::int32_t reg) const { return sizes_[reg]; }
   std::int32_t output_row(std::size_t index) const { return rows_[program_.outputs[index]]; }
@@ -49,7 +49,7 @@ class Network {
   // SpecError where one is not finite.
   std::vector<float> Pack(std::span<const std::span<const float>> params) const;
   // Packs into `packed`, which must be empty or hold parameters that this network packed before.
-  // `are_finite`: the caller knows that all parameters are.
+  // `are_finite`: the caller has already checked that all parameters are.
   void Pack(std::span<const std::span<const float>> params, std::vector<float>& packed,
             bool are_finite = false) const;
 
@@ -66,8 +66,8 @@ class Network {
 
   const Program program_;
   const bool keeps_;
-  std::vector<std::int32_t> sizes_;  // registers'
-  std::vector<std::int32_t> rows_;   // registers'
+  std::vector<std::int32_t> sizes_;  // by register
+  std::vector<std::int32_t> rows_;   // by register
   std::vector<Instruction> instructions_;
   std::vector<Source> sources_;
   // the place of each parameter's packed form, by the operation that reads it

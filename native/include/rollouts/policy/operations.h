@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of a network, one per line. A new one that computes feature by feature is such a
-// line here and one in rollouts/policies/program.py; others have loops in layer_loops.h and
-// backward_loops.h.
+// Every operation of a network, one per line. A new operation that computes feature by feature
+// needs only a line here and one in rollouts/policies/program.py. Other operations also have loops
+// in layer_loops.h and backward_loops.h.
 #pragma once
 
 // EACH(Name, "name in Python", formula, needs x, slope): z of each feature x. The slope is dz/dx,

@@ -12,7 +12,7 @@ namespace {
 // Tells if no lane is nan or another number than 0.
 bool AllZero(Floats sum) {
   float left = 0;
-  // a nan stays one
+  // a nan in any lane makes the sum nan
   for (int lane = 0; lane < kLanes; ++lane) left += sum[lane];
   return left == 0.0f;
 }

@@ -83,7 +83,7 @@ class PolicyKernel {
 
 }  // namespace rollouts::policy
 
-// The entry that loaders look for. `OBS` is the type of an observation's numbers.
+// The entry point that loaders look up by name. `OBS` is the type of an observation's numbers.
 #if defined(__CUDACC_RTC__)
 #define ROLLOUTS_POLICY_KERNEL(OBS)                                                           \
   extern "C" __global__ void __launch_bounds__(128)                                           \

@@ -51,7 +51,7 @@ struct KernelPolicy {
   const float* bounds;     // for a squashed action, see HeadInputs; or null
   Head head;
   std::int32_t num_instructions;
-  std::int32_t num_rows;      // those of the network's scratch memory
+  std::int32_t num_rows;      // rows of the network's scratch memory
   std::int32_t num_elements;  // in a MultiDiscrete action
   std::int32_t num_states;
   std::int32_t obs_size;
@@ -107,8 +107,8 @@ struct PolicyLaunch {
   const void* obs;    // (rows, obs_size)
   float* state;       // (state_size, rows)
   // (rows,): whether the row's episode ended in the last step of a rollout, written by the last
-  // launch of it. The first launch of the next rollout reads it and begins the states anew, as the
-  // weights may have another initial state then. Null in other launches.
+  // launch of it. The first launch of the next rollout reads it and begins the states anew, because
+  // that rollout's weights may have another initial state. Null in other launches.
   std::uint8_t* begins;
   // (threads / 16, num_rows + size of an action + elements, 16); null: each block's scratch memory
   // is in its shared memory.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradient steps of PPO on a batch of rows or sequences, in place on the parameters' own memory.
+// Gradient steps of PPO on a batch of rows or sequences, in place in the parameters' own memory.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct ActedRows {
   const float* target = nullptr;
   const float* value = nullptr;
   const float* log_slope = nullptr;       // see ActedColumns; null: 0
-  const float* inputs = nullptr;          // (count, all): the head's, at the draw, or null
+  const float* inputs = nullptr;          // (count, all): inputs of the head at the draw, or null
   const std::uint8_t* counts = nullptr;   // whether a row counts in the loss; null: all do
 
   std::int64_t num_sequences() const { return count / num_steps; }
@@ -64,7 +64,8 @@ class PpoLearner {
   // Makes one gradient step for each minibatch of `order`, which lists rows or sequences. Returns a
   // report for each step made. Throws SpecError, with the weights as before the minibatch, where a
   // gradient or a parameter is not finite, or no row counts; likewise what `stop` raises. Reports
-  // are means over the processes, too, so that all end by target_kl at the same minibatch.
+  // are means over the processes, too, so that target_kl ends the update of all at the same
+  // minibatch.
   std::vector<PpoReport> Update(std::span<const Source> sources, const ActedRows& rows,
                                 std::span<const std::int64_t> order, std::int64_t minibatch,
                                 const PpoSettings& settings, const UpdateStop& stop = {},
@@ -118,7 +119,7 @@ class PpoLearner {
   GradientSteps steps_;
   const Head head_;
   const std::vector<std::int32_t> nvec_;
-  std::vector<float> advantages_;  // the minibatch's; empty while rows are evaluated
+  std::vector<float> advantages_;  // for the minibatch; empty while rows are evaluated
   std::vector<Part> parts_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace rollouts::policy {
 
-// Throws SpecError for a name of no operation.
+// Throws SpecError for a name that no operation has.
 OpKind OpKindOf(const std::string& name);
 
 // An operation; rollouts/policies/program.py explains each kind.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // T steps of environments with a native policy: observe, compute, sample, step, write row t. A
 // thread takes some environments through all T steps before it takes others, so that no thread
-// waits in between. Where running statistics are updated, all wait for each step: its rows are
-// counted before any of them is scaled, as in a step that is received.
+// waits in between. Where running statistics are updated, all threads wait after each step, because
+// its rows are counted before any of them is scaled, as in a step that recv returns.
 #pragma once
 
 #include <atomic>
@@ -74,7 +74,7 @@ struct RolloutArrays {
   float* target = nullptr;
   ColumnDigests digests = {};  // (B,): null where they are not wanted
   // For the log of a run; null where they are not wanted.
-  std::uint8_t* action_bytes = nullptr;  // (T, B): discrete actions again, which fit bytes
+  std::uint8_t* action_bytes = nullptr;  // (T, B): discrete actions again, as bytes
   // (B,): steps for which an action was chosen. A rollout that fails leaves steps without one.
   std::int32_t* num_chosen = nullptr;
   // For a policy with memory: its states (B, s) for row 0, unless an episode begins there. Written
@@ -110,7 +110,7 @@ class Rollout {
     std::function<void()> poll;
     std::function<void(std::int32_t env, const std::string& message)> fail;
     bool stop_at_failure = false;
-    BatchFinisher* finisher = nullptr;  // called for each step; null: there is none to wait for
+    BatchFinisher* finisher = nullptr;  // called for each step; null: no step is waited for
     std::int32_t num_envs = 0;
   };
 
@@ -123,7 +123,8 @@ class Rollout {
   // throw. With a finisher, takes them through one step.
   std::int64_t Run(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range);
 
-  // Counts a step that all environments have made; with a finisher. False at the end.
+  // Counts a step that all environments have made; only with a finisher. Returns false after the
+  // last step.
   bool Next(std::span<const Command> commands);
 
   // Calls `poll`. Only for the thread that made the rollout.
@@ -133,7 +134,7 @@ class Rollout {
 
   // Throws the error that ended the rollout. To be called once every Run has returned.
   void ThrowIfFailed() const;
-  // For each part, by t and row.
+  // The final observations of each part, in the order of t and row.
   std::vector<std::vector<FinalObs>> TakeFinalObs();
 
  private:

@@ -47,7 +47,7 @@ class RowLossLearner {
   std::optional<double> norm_;  // for gradients that were computed and not applied
 };
 
-// Moves `to` towards `from`: (1 - share) of it stays (Polyak and Juditsky 1992).
+// Moves `to` towards `from`: it becomes share * from + (1 - share) * to (Polyak and Juditsky 1992).
 void MoveTowards(std::int64_t size, const float* from, float share, float* to);
 
 }  // namespace rollouts::policy

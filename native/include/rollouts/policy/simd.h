@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of floats as wide as the instruction set that the including file is compiled for. All
-// that is computed on one lane is the same for every width: operations are IEEE's own, a fused
+// Vectors of floats as wide as the instruction set that the including file is compiled for. The
+// results of a lane are the same for every width: operations are those of IEEE 754, a fused
 // multiply-add is fused everywhere, and nothing is added across lanes.
 //
-// A file that is compiled for a wider set than the library's defines ROLLOUTS_POLICY_TARGET, so
-// that what it inlines has a name of its own and the linker never mixes two widths, and
-// ROLLOUTS_POLICY_LANES: macros of the compiler's own do not follow `#pragma GCC target` where the
-// preprocessor runs apart, as under ccache.
+// A file that is compiled for a wider instruction set than the library's defines two macros.
+// ROLLOUTS_POLICY_TARGET gives the functions that it inlines names of their own, so that the linker
+// never mixes two widths. ROLLOUTS_POLICY_LANES is the width, because the compiler's own macros do
+// not follow `#pragma GCC target` where the preprocessor runs separately, as with ccache.
 #pragma once
 
 #include "rollouts/core/platform.h"
@@ -38,7 +38,7 @@ using Mask = bool;
 #if defined(__CUDACC_RTC__)
 __device__ inline Floats Fma(Floats a, Floats b, Floats c) { return fmaf(a, b, c); }
 __device__ inline Floats Sqrt(Floats x) { return sqrtf(x); }
-// A division's own steps without its branch for numbers that are no normal ones.
+// The steps of a division, without its branch for numbers that are not normal.
 __device__ inline Floats Quotient(Floats a, Floats b) {
   float inverse;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(b));
@@ -64,7 +64,7 @@ using Mask = Ints;  // all bits of a lane, or none
 
 #if ROLLOUTS_POLICY_LANES == 16
 inline Floats Fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b, c); }
-// masked, as GCC 12 warns of what the plain ones leave undefined
+// masked, because GCC 12 warns that the plain intrinsics leave lanes undefined
 inline constexpr __mmask16 kAllLanes = 0xFFFF;
 inline Floats Sqrt(Floats x) { return _mm512_maskz_sqrt_ps(kAllLanes, x); }
 inline Floats Splat(float value) { return _mm512_set1_ps(value); }
@@ -77,8 +77,8 @@ inline Floats Fma(Floats a, Floats b, Floats c) { return vfmaq_f32(c, a, b); }
 inline Floats Sqrt(Floats x) { return vsqrtq_f32(x); }
 inline Floats Splat(float value) { return vdupq_n_f32(value); }
 #elif defined(__SSE2__)
-// A machine without the instruction. The product is exact in double; the sum is rounded to odd
-// there, so that rounding it once more, to float, gives what one rounding would have given
+// Fma on a machine without the instruction. The product is exact in double; the sum is rounded to
+// odd there, so that rounding it once more, to float, gives what one rounding would have given
 // (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 typedef std::int64_t Signs __attribute__((vector_size(16)));
 inline __m128d SumToOdd(__m128d product, __m128d addend) {
@@ -137,12 +137,12 @@ inline Doubles LoadDoubles(const float* from) {
 }
 #endif
 
-// a / b of numbers of which b is from 1 to 2^30 and no less than a.
+// a / b, where b is from 1 to 2^30 and not less than a.
 inline Floats Quotient(Floats a, Floats b) { return a / b; }
 inline Ints ToInts(Floats x) { return __builtin_convertvector(x, Ints); }
 inline Floats ToFloats(Ints x) { return __builtin_convertvector(x, Floats); }
 
-// Half as many lanes of twice the bits. A product is that of the low halves.
+// Half as many lanes of twice the bits. A product multiplies the low halves.
 inline constexpr int kLongs = kLanes / 2;
 typedef std::uint64_t Longs __attribute__((vector_size(4 * kLanes)));
 #if ROLLOUTS_POLICY_LANES == 16
@@ -176,7 +176,8 @@ ROLLOUTS_HD inline Floats FloatBits(Ints bits) { return __builtin_bit_cast(Float
 ROLLOUTS_HD inline Ints IntBits(Floats x) { return __builtin_bit_cast(Ints, x); }
 ROLLOUTS_HD inline Floats Select(Mask mask, Floats yes, Floats no) { return mask ? yes : no; }
 ROLLOUTS_HD inline Ints SelectInts(Mask mask, Ints yes, Ints no) { return mask ? yes : no; }
-// A NaN in `x` stays one. x86-64's minimum is `limit < x ? limit : x`, but compilers do not see that.
+// A NaN in `x` stays NaN. x86-64's minimum is `limit < x ? limit : x`, but compilers do not see
+// that.
 #if !defined(ROLLOUTS_KERNEL) && ROLLOUTS_POLICY_LANES == 16
 inline Floats AtMost(Floats x, Floats limit) { return _mm512_maskz_min_ps(kAllLanes, limit, x); }
 inline Floats AtLeast(Floats x, Floats limit) { return _mm512_maskz_max_ps(kAllLanes, limit, x); }

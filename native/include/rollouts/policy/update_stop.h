@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ends an update before all its steps are made, such as for Ctrl-C or a time limit.
+// Ends an update before all its steps are made, for example on Ctrl-C or at a time limit.
 #pragma once
 
 #include <functional>

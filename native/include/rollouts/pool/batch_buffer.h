@@ -24,7 +24,7 @@ class BufferUsers {
 struct BatchLayout {
   std::int32_t rows = 0;
   bool with_final_obs = false;
-  bool out_of_order = false;  // rows may be finished before those ahead of them
+  bool out_of_order = false;  // rows may be finished before earlier ones
 };
 
 // Memory for rows of environments' outputs. Worker threads write disjoint rows; the receiver reads
@@ -66,8 +66,9 @@ class BatchBuffer {
   // Rows finished so far, in any order.
   std::int32_t written() const { return written_.load(std::memory_order_seq_cst); }
 
-  // For buffers filled out of order. Ready: how many rows from `row`, the first that was not taken,
-  // were finished together; 0 where that row is not finished. Take: takes some of them.
+  // For buffers filled out of order. Ready returns how many rows from `row` on, the first that was
+  // not taken, were finished together; 0 where that row is not finished. Take marks some of them as
+  // taken.
   std::int32_t Ready(std::int64_t row) const {
     return ready_[row].load(std::memory_order_seq_cst);
   }
@@ -93,8 +94,8 @@ class BatchBuffer {
   BatchView view_;
   BatchView target_;
   std::atomic<std::int32_t> written_{0};
-  // indexed by the first row of each chunk: its number of rows, once it was finished and until it
-  // is taken
+  // indexed by the first row of each chunk: the chunk's number of rows while it is finished and not
+  // taken
   std::unique_ptr<std::atomic<std::int32_t>[]> ready_;
 };
 

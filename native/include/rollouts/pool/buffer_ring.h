@@ -11,8 +11,8 @@
 
 namespace rollouts {
 
-// Opens buffers for the batches being filled, and uses a buffer again when nobody holds it any
-// more. The pool's send lock guards everything but Of.
+// Opens buffers for the batches being filled, and reuses a buffer that nothing holds any more. The
+// pool's send lock guards everything but Of.
 class BufferRing {
  public:
   // `max_open`: the most batches that are open at once.
@@ -39,7 +39,7 @@ class BufferRing {
   // Notes that all rows of a batch were handed out.
   void CloseBatch(const BatchBuffer* buffer) { Find(buffer)->open = false; }
 
-  // Closes batch `sequence` and those after it, whose rows nobody will read.
+  // Closes batch `sequence` and those after it, whose rows will not be read.
   void Discard(std::int64_t sequence);
 
   // Gives up all buffers and returns those for which no Release is due: the caller resets their

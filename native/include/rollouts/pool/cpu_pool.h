@@ -46,8 +46,9 @@ struct PoolOptions {
 // wait for environments; Recv and Drain hold `recv_mutex_` while they wait. Lock order:
 // close_mutex_, recv_mutex_, send_mutex_. Worker threads take none of them.
 //
-// This class has the calls and their locks. EnvLedger knows which environments may be sent,
-// Scheduler who steps them, BufferRing where their rows go, FailureLog what went wrong.
+// This class has the calls and their locks. EnvLedger records which environments may be sent,
+// Scheduler assigns them to threads, BufferRing finds the buffers for their rows, and FailureLog
+// keeps their failures.
 class CpuPool final : private ChunkRunner {
  public:
   using Clock = Event::Clock;
@@ -90,9 +91,8 @@ class CpuPool final : private ChunkRunner {
   // Takes indices, not global ids. Throws ProtocolError, and returns false where `fill` did;
   // nothing is sent then. Never waits for environments. `out`: arrays of envs.size() rows; those
   // that are not null are written in place of the pool's. They have to stay valid until the batch
-  // was received, drained or Close has returned. `out` needs synchronous mode and a round with no
-  // other Send.
-  // returned. Synchronous mode only, and the round has no other Send then.
+  // was received or drained, or Close has returned. `out` needs synchronous mode and a round
+  // without any other Send.
   [[nodiscard]] bool Send(std::span<const std::int32_t> envs, const Fill& fill,
                           const BatchView* out = nullptr);
 
@@ -113,19 +113,19 @@ class CpuPool final : private ChunkRunner {
   Options OptionsOf(std::int32_t env);
   EngineChoice EngineOf(std::int32_t env);
 
-  // Gives the environments that SendReset(mask) would reset other options, or other values in their
-  // models; options that are not named stay. The environments must be reset before they are
-  // stepped. Throws SpecError where an option or field does not exist, does not fit or would change
-  // the spaces, and ProtocolError as SendReset; nothing has changed then.
+  // Changes options, or values in the models, of the environments that SendReset(mask) would reset;
+  // options that are not named stay. The environments must be reset before they are stepped. Throws
+  // SpecError where an option or field does not exist, does not fit or would change the spaces, and
+  // ProtocolError as SendReset; nothing has changed then.
   void Change(const std::uint8_t* mask, const EnvChanges& changes);
 
   // Fields of the model behind an idle environment, as EnvBatch::ReadModel returns them.
   ModelArray ReadModel(std::int32_t env, const std::string& field, bool of_file);
   std::vector<std::string> ModelFields(std::int32_t env);
 
-  // For rules that the caller adds: adds rewards to the returns of environments at rest, whose rows
-  // were received, and ends the episodes of those marked. The autoreset mode decides what follows
-  // an end. In same-step mode ShowIdle must follow.
+  // For rewards and ends that the caller computes: adds rewards to the returns of environments at
+  // rest, whose rows were received, and ends the episodes that `terminated` marks. The autoreset
+  // mode decides what follows an end. In same-step mode ShowIdle must follow.
   void EndSteps(std::span<const std::int32_t> envs, const double* reward,
                 const std::uint8_t* terminated);
 
@@ -147,10 +147,10 @@ class CpuPool final : private ChunkRunner {
   Stream StreamOf(std::int32_t env);
   void Seek(std::int32_t env, const Stream& stream);
 
-  // Waits for the next batch. The buffer stays the caller's until Release (and then until its
-  // `users` are none). Ways out: the batch; Close -> ClosedError; nothing in flight that could fill
-  // it -> ProtocolError; an environment failed -> EnvError (the batch then comes with the next
-  // Recv), unless on_env_error is kReset; `deadline` -> an empty Received.
+  // Waits for the next batch. The pool does not write the buffer again before Release, nor
+  // afterwards while it has `users`. Ways out: the batch; Close -> ClosedError; nothing in flight
+  // that could fill it -> ProtocolError; an environment failed -> EnvError (the batch then comes
+  // with the next Recv), unless on_env_error is kReset; `deadline` -> an empty Received.
   Received Recv(Clock::time_point deadline);
 
   // As Recv, for rows.min to rows.max rows, in asynchronous mode. Rows from two buffers are copied
@@ -165,7 +165,7 @@ class CpuPool final : private ChunkRunner {
   using EnvTask =
       std::function<std::int64_t(EnvBatch& envs, const Work& work, std::uint8_t* actions, EnvRange range)>;
 
-  // The way in which threads share out a task.
+  // The way in which threads divide a task.
   struct Sharing {
     std::int32_t chunk = 1;      // environments that a thread claims at once
     bool alone = false;          // the caller does all: cheaper than waking a thread
@@ -181,8 +181,8 @@ class CpuPool final : private ChunkRunner {
 
   // Runs `task` on all environments with all threads, in place of Send and Recv, and waits; the
   // environments count as in flight meanwhile. Synchronous mode only. Throws ProtocolError as Send
-  // does, ClosedError when the pool was closed meanwhile (`closed()` tells the task), and EnvError
-  // as Recv.
+  // does, ClosedError when the pool was closed meanwhile (the task can call `closed()`), and
+  // EnvError as Recv.
   void ForAllEnvs(const EnvTask& task, const Sharing& sharing);
   // For tasks: notes that an environment failed.
   void AddFailure(std::int32_t env, const std::string& message);
@@ -194,8 +194,8 @@ class CpuPool final : private ChunkRunner {
   // first.
   bool Drain(Clock::time_point deadline);
 
-  // Stops and joins the threads, frees environments and the buffers that nobody holds, and wakes
-  // all waiting threads. May be called twice and from any thread.
+  // Stops and joins the threads, frees environments and the buffers without users, and wakes all
+  // waiting threads. May be called twice and from any thread.
   void Close();
 
   // Environments sent and not yet received.
@@ -229,8 +229,8 @@ class CpuPool final : private ChunkRunner {
   // Raw state of an idle light environment, without its episode; for tests.
   std::span<std::uint8_t> StateBytes(std::int32_t env);
 
-  // All that the future of an environment depends on: itself, its random stream and its episode's
-  // statistics. Throws ProtocolError unless the environment is idle and was reset.
+  // All that an environment's later steps depend on: its own state, its random stream and its
+  // episode's statistics. Throws ProtocolError unless the environment is idle and was reset.
   std::vector<std::uint8_t> SaveState(std::int32_t env);
 
   // The environment's part of what SaveState returned, without its episode; borrows from it. Throws
@@ -328,7 +328,7 @@ class CpuPool final : private ChunkRunner {
   std::atomic<std::int32_t> round_rows_{0};     // synchronous: rows sent in this round
   std::atomic<std::int64_t> next_row_{0};       // asynchronous: next row to hand out
   std::atomic<bool> draining_{false};
-  std::atomic<bool> eager_{false};  // someone waits for less than a whole batch
+  std::atomic<bool> eager_{false};  // a receiver waits for less than a whole batch
   Event done_event_;
 
   Scheduler scheduler_;

@@ -9,8 +9,8 @@
 
 namespace rollouts {
 
-// Replaces an Rng in Env::Step's loop over a block: it has those next words of a stream that were
-// drawn already. Gives the numbers that Rng gives while `valid()`.
+// Replaces an Rng in Env::Step's loop over a block: it holds the next words of a stream, which were
+// drawn before. Gives the numbers that Rng gives while `valid()`.
 struct LaneRng {
   std::uint32_t word0, word1, word2, word3;
   std::int32_t left;  // words that were drawn
@@ -74,7 +74,8 @@ void DrawBlocks(Draws& draws, std::int32_t count);
   for (std::int32_t i = 0; i < count; ++i) {
     const PhiloxBlock counter{{draws.index[i], draws.stream_id[i], draws.episode[i], 0}};
     const PhiloxBlock block = Philox4x32(counter, draws.key0[i], draws.key1[i]);
-    // the number of words taken already; masks, because a branch would not vectorise
+    // the number of words taken already, which the others replace; masks, because a branch would
+    // not vectorise
     const std::uint32_t gone = 4 - static_cast<std::uint32_t>(draws.left[i]);
     const std::uint32_t one = 0 - (gone & 1);
     const std::uint32_t two = 0 - (gone >> 1);

@@ -43,7 +43,7 @@ class RowSource {
 struct Work {
   const Command* commands = nullptr;
   const std::uint8_t* actions = nullptr;
-  std::int64_t action_bytes = 0;  // one row's
+  std::int64_t action_bytes = 0;  // bytes of one row
   StepRules rules;
 };
 
@@ -57,8 +57,8 @@ struct EnvChanges {
 // Kinds of running statistics that wrapped environments keep.
 enum class StatisticsOf : std::int32_t { kObservation, kReward };
 
-// Work that needs all rows of a step together, before anybody reads them: statistics that are
-// updated depend on the whole batch.
+// Work that needs all rows of a step together, before any of them is read, because updated
+// statistics depend on the whole batch.
 class BatchFinisher {
  public:
   // Counts rows [first, first + count) of a batch. One thread calls it, before any of the rows is
@@ -115,10 +115,9 @@ class EnvBatch {
   // environments.
   virtual void ListTallies(std::vector<std::shared_ptr<const EngineTallies>>& /*out*/) const {}
 
-  // Builds what the environments need to have other options, or other values in their models. The
-  // function returned puts it in place and cannot fail. The environments are to be reset next.
-  // Environment `env` gets row first_row + env of `changes`. Throws SpecError, and what engines
-  // throw.
+  // Prepares other options, or other values in the models, for environments. The function returned
+  // puts them in place and cannot fail. The environments must be reset next. Environment `env` gets
+  // row first_row + env of `changes`. Throws SpecError, and what engines throw.
   virtual std::function<void()> Prepare(std::span<const std::int32_t> envs,
                                         const EnvChanges& changes, std::int32_t first_row) = 0;
 
@@ -132,8 +131,8 @@ class EnvBatch {
     throw SpecError(kNoModel);
   }
 
-  // The finisher that needs every row of a step, so that no environment goes ahead of its batch;
-  // null where each row is finished alone.
+  // The finisher that needs every row of a step, so that no environment can be stepped again before
+  // all rows are finished; null where each row is finished alone.
   virtual BatchFinisher* Finisher() { return nullptr; }
 
   // Null where there are no such statistics. A caller that changes them calls RefreshStatistics.

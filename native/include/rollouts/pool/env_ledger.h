@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps which environments of a pool were reset or are in flight, and so what may be done to them.
+// Records which environments of a pool were reset or are in flight, and checks what may be done
+// with them.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +22,9 @@ class EnvLedger {
   std::int32_t num_in_flight() const { return num_in_flight_; }
   bool InFlight(std::int32_t env) const { return all_in_flight_ || in_flight_[env] != 0; }
 
-  // Checks that environments to be stepped are known, idle, started and listed once. `ends`: where
-  // finished episodes may not be stepped, the environments whose clocks tell which are finished;
-  // else null.
+  // Checks that environments to be stepped are known, idle, started and listed once. `ends`: the
+  // environments, whose clocks tell which episodes are over, if these may not be stepped; else
+  // null.
   void CheckSend(std::span<const std::int32_t> envs, EnvBatch* ends);
   // The same for all of them; costs nothing where no environment has to be examined.
   void CheckSendAll(std::span<const std::int32_t> all_envs, EnvBatch* ends);
@@ -35,7 +36,7 @@ class EnvLedger {
   // `purpose`, such as "seed it", and `lack`, such as " and has no state", end the message.
   void CheckIdle(std::int32_t env, const char* purpose) const;
   void CheckStarted(std::int32_t env, const char* lack) const;
-  // Checks for environments whose rows were received and that were not sent since.
+  // Checks that the rows of these environments were received and that they were not sent since.
   void CheckReceived(std::span<const std::int32_t> envs) const;
   // Checks that environments that are to take other states are idle and listed once.
   void CheckLoad(std::span<const std::int32_t> envs) const;

@@ -47,8 +47,8 @@ concept TakesTurns = requires(const std::function<void(std::int32_t)>& turn) {
   Env::RunTurns(std::int32_t{}, turn);
 };
 
-// A heavy environment whose engine makes steps of several at once, before each ends its own step.
-// EnvSpec::together tells whether it does so with the given options.
+// A heavy environment whose engine makes steps of several environments at once, before each of them
+// ends its own step. EnvSpec::together tells whether it does so with the given options.
 template <typename Env>
 concept StepsAhead = requires(std::span<Env* const> envs,
                               std::span<const typename Env::Action* const> actions) {
@@ -130,7 +130,7 @@ struct HeavyType {
                              std::span<const HeavyEnv::Action* const> actions);
   StepAhead step_ahead;
   // The same for due resets; the Reset of each follows, with an equal stream. Null where a reset
-  // needs nothing that could be made for several at once.
+  // has no work that can be done for several at once.
   using BeginAhead = void (*)(std::span<HeavyEnv* const> envs, std::span<const Rng> streams);
   BeginAhead begin_ahead;
 };

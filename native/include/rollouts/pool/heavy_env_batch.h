@@ -57,7 +57,7 @@ class HeavyEnvBatch final : public EnvBatch {
  private:
   struct Change {
     std::int32_t env;
-    AnyConfig config;                 // null: as before, as with the next two
+    AnyConfig config;                 // null: unchanged, as with the next two
     std::unique_ptr<HeavyEnv> built;
     std::optional<ModelOverrides> model;
     bool steps_ahead = false;

@@ -125,7 +125,7 @@ class LightEnvBatch final : public EnvBatch {
     if constexpr (requires(const typename Env::State& read) {
                     Env::CheckState(configs_[env], read);
                   }) {
-      // in separate memory, which is aligned
+      // copied to separate memory, which is aligned
       const auto read = std::make_unique<typename Env::State>();
       std::memcpy(read.get(), state.data(), sizeof(*read));
       if (const char* wrong = Env::CheckState(configs_[env], *read)) throw SpecError(wrong);
@@ -236,7 +236,8 @@ class LightEnvBatch final : public EnvBatch {
       kernels_.step_each(each, block, count);
     }
 
-    // before a row whose episode ended shows the next episode
+    // infos are written first, because below an environment whose episode ended may begin the next
+    // one
     if constexpr (kTellsInfo<Env>) {
       if (configs_.same()) {
         kernels_.tell(same, block, count, view.infos, first_row);

@@ -142,7 +142,7 @@ class MixedEnvBatch final : public EnvBatch {
  private:
   static constexpr std::size_t kRun = 1024;  // environments that are passed on at once
 
-  // Numbers environments as the whole batch does.
+  // Forwards to the batch's source, with environments numbered as in the whole batch.
   class PartRows final : public RowSource {
    public:
     PartRows(RowSource& source, std::int32_t first) : source_(source), first_(first) {}

@@ -53,7 +53,7 @@ std::vector<float> TablesOf(const typename Env::Config& config) {
   return tables;
 }
 
-// Copies a whole world, with which its memory begins.
+// Copies all arrays of a world, whose memory begins with the World.
 template <typename Env>
 WorldArrays ReadWorldArrays(const WorldLayout<Env>& layout, const typename Env::Config& config,
                             std::uint8_t* memory) {
@@ -142,7 +142,8 @@ class WorldEnv {
     }
   }
 
-  // Writes rewards and ends of each agent; after the outcome of the row, before an autoreset.
+  // Writes rewards and ends of each agent; to be called after the row's outcome is written, and
+  // before an autoreset.
   void WriteAgents(const RowRef& out) const {
     const std::uint8_t truncated = out.view.truncated[out.row];
     std::int32_t agent = 0;
@@ -249,7 +250,7 @@ class MultiAgentBatch final : public EnvBatch {
       throw SpecError("holds " + std::to_string(state.size()) + " bytes of an environment of " +
                       std::to_string(expected));
     }
-    // in separate memory, which is aligned
+    // copied to separate memory, which is aligned
     PageMemory copy(expected);
     std::memcpy(copy.data(), state.data(), expected);
     const WorldRef<Env> world = WorldAt(*of_env_[env], copy.data(), /*max_episode_steps=*/0);
@@ -272,7 +273,7 @@ class MultiAgentBatch final : public EnvBatch {
     PageMemory copy(static_cast<std::size_t>(given.layout.bytes()));
     std::memcpy(copy.data(), now.data(), static_cast<std::size_t>(given.layout.bytes()));
     if (first) {
-      // draws the numbers that the episode began with again, from its stream
+      // resets the copy with the episode's own stream, which gives the start of the episode again
       Rng rng(clock.seed, clock.stream_id, clock.next_episode - 1);
       const WorldRef<Env> world = WorldAt(given, copy.data(), /*max_episode_steps=*/0);
       WorldEnv<Env>(world, spec_, kernels_, clock, given.layout.bytes()).Reset(rng, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole synchronous round, shared out among the threads that step it.
+// A whole synchronous round, divided among the threads that step it.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,8 @@ struct EnvRange {
 // that the round needs; every change after that is a compare-and-swap with acquire. Its success
 // reads Begin's value or a later one of the same round, so the claimer sees all that came before
 // Begin. A thread that still looks for work of an old round may claim in the new one, which is
-// right: nobody else gets what it claimed. It cannot take anything from an old round, as Begin
-// comes after all of that was stepped.
+// correct, because no other thread gets what it claimed. It cannot take anything from an old round,
+// because Begin is called only when all of that round was stepped.
 class RoundRanges {
  public:
   // All ranges but the last are equal, and whole multiples of `granule`.

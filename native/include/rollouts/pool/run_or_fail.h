@@ -29,7 +29,7 @@ void BeginInFailedRow(EnvRef& ref, EpisodeClock& clock, const RowRef& row) {
 }
 
 // Runs `turn`. Where it throws, the environment's row becomes a failed one, which also shows the
-// start of the next episode where `begins_next`; false then.
+// start of the next episode where `begins_next`; returns false then.
 template <typename EnvRef, typename Turn, typename TakeRow, typename WriteNoInfo>
 bool TurnOrFail(std::int32_t env, bool begins_next, EnvRef& ref, EpisodeClock& clock, RowSource& source,
                 Turn&& turn, TakeRow&& take_row, WriteNoInfo&& write_no_info) {

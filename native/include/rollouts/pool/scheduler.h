@@ -56,7 +56,7 @@ class Scheduler {
     std::int32_t num_threads = 1;  // with the caller of a synchronous Recv
     bool synchronous = true;
     std::int32_t step_cost_ns = 1;
-    std::int32_t together = 1;  // the most slow environments that a thread claims at once
+    std::int32_t together = 1;  // most environments with slow steps that a thread claims at once
     std::vector<std::int32_t> pin_cpus;  // one per worker; empty: they run anywhere
   };
 
@@ -88,8 +88,8 @@ class Scheduler {
   void Push(std::span<const std::int32_t> envs, std::int64_t pending);
   // Begins a round of the whole synchronous pool, the usual case: row i is environment i.
   void PushAll();
-  // Runs `task` on all rows, in a large synchronous pool by all participants, and waits; true where
-  // the task was everywhere. Nothing may be in flight.
+  // Runs `task` on all rows, in a large synchronous pool by all participants, and waits. Returns
+  // true if the task always did. Nothing may be in flight.
   bool ForAllRows(const RowTask& task);
 
   // One participant's work on environments; it must not throw.
@@ -101,9 +101,9 @@ class Scheduler {
   void ForAllEnvs(const EnvTask& task, std::int32_t chunk, bool alone,
                   const std::function<void()>& poll);
 
-  // Lets the caller of Recv work until `enough()`, `deadline` or nothing is left. It runs at least
-  // one chunk, so that a pool without threads makes progress. Returns at once where its help is not
-  // wanted.
+  // Lets the caller of Recv work until `enough()` is true, `deadline` has passed or nothing is
+  // left. It runs at least one chunk, so that a pool without threads makes progress. Returns at
+  // once where its help is not wanted.
   void WorkUntil(Clock::time_point deadline, const std::function<bool()>& enough);
 
  private:
@@ -155,12 +155,13 @@ class Scheduler {
   std::atomic<std::int64_t> round_position_{0};  // synchronous: queue position of row 0
   std::atomic<std::int32_t> chunk_{1};
 
-  // whether a cheap synchronous round waits for the caller of Recv; the sender's until it is run
+  // whether a cheap synchronous round waits for the caller of Recv, which runs it after the sender
+  // has written these members
   bool whole_inline_ = false;
   std::vector<std::int32_t> inline_envs_;
 
   Event work_event_;
-  Event reserve_event_;  // the last worker's, where there is a reserve
+  Event reserve_event_;  // wakes the last worker, where that is in reserve
   std::atomic<bool> stopped_{false};
   std::vector<std::thread> threads_;
 };

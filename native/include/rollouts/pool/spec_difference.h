@@ -28,7 +28,7 @@ inline bool SameName(const char* a, const char* b) {
 // As SpecDifference, for groups of agents.
 inline std::string GroupDifference(const EnvSpec& a, const EnvSpec& b) {
   if (a.num_groups != b.num_groups) return "groups of agents";
-  // numbers first, because spaces often follow from them
+  // numbers of agents first, because spaces often follow from them
   for (std::int32_t g = 0; g < a.num_groups; ++g) {
     const std::string name = a.groups[g].name;
     if (name != b.groups[g].name) return "groups of agents";

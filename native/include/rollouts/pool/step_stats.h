@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The uses of a pool's time: counts and histograms that add almost nothing to the cost of a step.
+// Statistics of how a pool spends its time: counts and histograms that add almost nothing to the
+// cost of a step.
 #pragma once
 
 #include <array>
@@ -64,14 +65,14 @@ struct StepStatsSnapshot {
 };
 
 // Environments whose step costs a microsecond or more are timed at every step. Lighter ones are
-// timed in one of 32 sends, chosen at random, and by chunk: its environments share the time
-// equally.
+// timed in one of 32 sends, chosen at random, and by chunk: the time is divided equally among the
+// chunk's environments.
 //
 // Threads: a participant (a worker or the caller of Recv) writes its own numbers itself. An
-// environment's numbers are written by the participant that steps it, before its row is published;
-// a send's under the pool's send_mutex_, a recv's under its recv_mutex_. So every number has one
-// writer at a time. Reset stores the numbers of that moment and nothing is ever set back, so that
-// writers and Reset do not race.
+// environment's numbers are written by the participant that steps it, before its row is published.
+// Numbers of sends are written under the pool's send_mutex_, those of recvs under its recv_mutex_.
+// So every number has one writer at a time. Reset sets no number back: it stores the numbers of
+// that moment, which Read subtracts, so that writers and Reset do not race.
 class StepStats {
  public:
   // `engines`: counts that environments keep themselves.
@@ -127,7 +128,7 @@ class StepStats {
     std::int64_t begin_ = 0;
   };
 
-  // Times a recv, over several attempts where deadlines came first.
+  // Times a recv, including earlier attempts that a deadline ended.
   class RecvTimer {
    public:
     explicit RecvTimer(StepStats& stats) : stats_(stats), begin_(stats.recv_timed_ ? Now() : 0) {}
@@ -158,7 +159,7 @@ class StepStats {
 
  private:
   static constexpr std::int32_t kAlwaysFromNs = 1'000;
-  static constexpr std::int32_t kSampleEvery = 32;  // sends of lighter environments
+  static constexpr std::int32_t kSampleEvery = 32;  // one of so many sends of light envs is timed
   struct alignas(64) Participant {
     Tally steps;
     TimeHistogram step_time, queue_wait;

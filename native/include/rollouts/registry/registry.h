@@ -18,7 +18,7 @@
 
 namespace rollouts {
 
-// Facts for a GPU's pool that depend on the types of an environment's header.
+// Facts for a GPU's pool that depend on the types in an environment's header.
 struct DeviceLayout {
   std::int32_t state_fields = 0;  // numbers that a State consists of; 0 with several agents
   bool real_state = false;        // the numbers are Reals, else int32s
@@ -31,8 +31,8 @@ struct DeviceLayout {
   std::function<TaskFacts(const OptionColumns&, std::int32_t num_envs, bool of_model)> task;
 };
 
-// One line of envs.cmake or an environment that a user registered, with its type behind functions.
-// An id that ends in `*` is a family: Python supplies the rest of the id through options.
+// One line of envs.cmake or an environment that a user registered; the functions hide its type. An
+// id that ends in `*` is a family: Python supplies the rest of the id through options.
 struct RegistryEntry {
   std::string id;
   std::int32_t max_episode_steps = 0;  // 0: none
@@ -42,7 +42,7 @@ struct RegistryEntry {
   std::string type;    // environments of equal type can load each other's saved states
   std::function<Options()> default_options;
   std::function<EnvSpec(const OptionColumns&)> make_spec;  // from the first row
-  // Environments whose options are rows first_row, first_row + 1, ...
+  // Makes environments whose options are rows first_row, first_row + 1, ...
   std::function<std::unique_ptr<EnvBatch>(const OptionColumns&, std::int32_t first_row,
                                           std::int32_t num_envs)>
       make_batch;

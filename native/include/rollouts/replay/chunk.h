@@ -21,9 +21,9 @@ struct StoreFullError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Written by its stream's one writer. The rows of an item were written before the item was
-// inserted, and never change. `next` and the first fields may be read by any thread that holds
-// references on both chunks.
+// A chunk, which only the writer of its stream writes. The rows of an item were written before the
+// item was inserted, and never change. `next`, first_row and Frames::first may be read by any
+// thread that holds references on this chunk and the next.
 struct alignas(kCacheLine) Chunk {
   std::uint8_t* data = nullptr;
   std::atomic<std::int64_t> refs{0};
@@ -59,8 +59,8 @@ class Slab {
   std::int64_t bytes_ = 0;
 };
 
-// Hands out chunks and takes back those that nobody refers to. Thread-safe. Chunks are never
-// given back to the system before the end: a store in its steady state allocates nothing.
+// Hands out chunks, and takes back those without references. Thread-safe. Chunks are never given
+// back to the system before the end: a store in its steady state allocates nothing.
 class ChunkAllocator {
  public:
   // max_bytes 0: no bound. `path` not empty: the memory is a new file there, which is removed with

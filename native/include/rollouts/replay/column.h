@@ -8,18 +8,18 @@
 
 namespace rollouts::replay {
 
-inline constexpr std::int64_t kCacheLine = 64;  // bytes; of x86-64 and of most ARM cores
+inline constexpr std::int64_t kCacheLine = 64;  // bytes; on x86-64 and most ARM cores
 
 // Padding before the first frame of an episode where single frames are appended.
 enum class Padding : std::uint8_t { kZero, kRepeat };
 
 // One column of the store. A row of a plain column is its whole value. A stacked column keeps
-// single frames, and a row tells which `stack` of them make its value.
+// single frames, and a row records which `stack` of them make up its value.
 struct ColumnSpec {
   std::string name;
   std::string dtype;  // NumPy's, such as "<f4"
   std::int64_t item_bytes = 0;
-  std::vector<std::int64_t> shape;  // a row's, or one frame's
+  std::vector<std::int64_t> shape;  // extents of a row, or of one frame
   std::int32_t stack = 1;           // 2 to kMaxStack: stacked
   Padding padding = Padding::kZero;
 
@@ -43,13 +43,12 @@ enum RowFlag : std::uint8_t {
 };
 
 // Layout of a chunk's memory: first the records of all rows, each with its columns one after the
-// other, then the frames of each stacked column. A reader of one row, or of a few in turn, thus
-// meets one run of memory and not one cache miss per column.
-// one run of memory and not one cache miss per column.
+// other, then the frames of each stacked column. A read of one row, or of a few consecutive rows,
+// thus touches one run of memory, without a cache miss for each column.
 struct ChunkLayout {
   struct Column {
     std::int64_t offset = 0;  // plain: of the value in a record; stacked: of the frames in the chunk
-    std::int64_t bytes = 0;   // the value's, or one frame's
+    std::int64_t bytes = 0;   // size of the value, or of one frame
     std::int32_t stack = 1;
     Padding padding = Padding::kZero;
     std::int32_t capacity = 0;  // stacked: frames

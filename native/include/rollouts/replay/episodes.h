@@ -40,8 +40,8 @@ struct PendingItems {
 // Not thread-safe, except for env_ids().
 class Episodes {
  public:
-  // history_rows: how many rows before a stream's newest row items may begin. obs_bytes: bytes of
-  // one observation.
+  // history_rows: items may begin up to this many rows before a stream's newest row. obs_bytes:
+  // bytes of one observation.
   Episodes(std::vector<ItemKind> kinds, std::int64_t history_rows, std::int64_t obs_bytes);
 
   struct Open {
@@ -67,14 +67,14 @@ class Episodes {
   std::int64_t obs_bytes() const { return obs_bytes_; }
   std::size_t num_tables() const { return kinds_.size(); }
 
-  // Records a row, which a final row follows where `ended`. Items that it completes go to
-  // `pending`, one entry for each table. `priority`: of all these items; NaN: each has the priority
-  // of the step where it begins.
+  // Records a row; if `ended`, a final row follows it. Items that it completes go to `pending`, one
+  // entry for each table. All these items get `priority`; if that is NaN, each gets the priority of
+  // the step where it begins.
   void AppendedRow(std::int64_t stream, std::int64_t row, bool ended, double priority,
                    std::span<PendingItems> pending);
   // Ends the open episode at its last row, or at the final row `final_row` after it (-1: none).
   void Cut(std::int64_t stream, std::int64_t final_row, std::span<PendingItems> pending);
-  // The number of items of each table that are lost by a cut after which `end` is the last row.
+  // Counts, for each table, the items that are lost by a cut that makes `end` the last row.
   void CountCutAway(std::int64_t stream, std::int64_t end, std::span<std::int64_t> counts) const;
 
   // Tells if priorities by step were ever set; from then on they are set for each row.
@@ -116,7 +116,7 @@ class Episodes {
   std::vector<std::int64_t> next_start_;
   std::vector<std::uint8_t> next_obs_;
   bool has_priorities_ = false;
-  std::vector<double> priority_;  // by a stream's last rows, for items that begin there: a ring
+  std::vector<double> priority_;  // a ring over each stream's last rows
   std::vector<std::int64_t> last_env_ids_;  // the last argument of Find, and its result
   std::vector<std::int64_t> last_streams_;
 

@@ -37,12 +37,12 @@ class GatherPlan {
     FieldSpec spec;
     Source source = Source::kColumn;
     std::size_t column = 0;           // number in the layout, for the first two sources
-    std::int64_t value_bytes = 0;     // one row's in the output
+    std::int64_t value_bytes = 0;     // size of one row in the output
     std::int64_t rows() const { return spec.count == 0 ? 1 : spec.count; }
   };
 
-  // Throws SpecError. `hindsight` needs the fields obs and next_obs, both of observations, and
-  // reward.
+  // Throws SpecError. `hindsight` needs the fields obs and next_obs, both of the observation
+  // column, and reward.
   GatherPlan(const ChunkLayout& layout, const std::vector<FieldSpec>& fields, bool time_major,
              const std::optional<HindsightSpec>& hindsight = {});
 
@@ -62,7 +62,8 @@ class GatherPlan {
   void ReadHindsight(const HindsightSpec& spec);
   void GatherField(const Field& field, std::span<const Sampled> batch, std::int64_t item,
                    std::uint8_t* out) const;
-  // Prefetches the beginning of a run's rows, which is all of a transition, and of its goal's row.
+  // Prefetches the beginning of an item's run of rows (all of it if the item is a transition), and
+  // the beginning of the row of its goal.
   void Prefetch(const Sampled& sampled) const;
   void CopyRow(const Field& field, const RowRun& run, const Chunk& chunk, std::int64_t row,
                std::uint8_t* to) const;
@@ -72,7 +73,7 @@ class GatherPlan {
   const ChunkLayout& layout_;
   const bool time_major_;
   std::vector<Field> fields_;
-  std::int64_t item_bytes_ = 0;  // an item's, in all fields
+  std::int64_t item_bytes_ = 0;  // size of one item, in all fields
   std::optional<Hindsight> hindsight_;
   // numbers of the fields that hindsight changes; -1: there is none
   std::ptrdiff_t obs_ = -1, next_obs_ = -1, reward_ = -1, relabelled_ = -1, achieved_ = -1;

@@ -19,7 +19,7 @@ struct HindsightSpec {
   };
   enum class Reward : std::int32_t {
     kCaller,  // computed by the caller, who asks for the field @achieved
-    kSparse,  // -1 farther from the goal than `threshold`, else 0
+    kSparse,  // -1 if farther from the goal than `threshold`, else 0
     kDense,   // minus the distance
   };
   Strategy strategy = Strategy::kFuture;
@@ -52,7 +52,7 @@ class Hindsight {
     std::uint8_t* relabelled = nullptr;  // (B,) bool
     std::uint8_t* achieved = nullptr;    // (B, steps, size), by step; zeros where there is none
   };
-  // Changes an item that was gathered to `out`, if it has another goal.
+  // Changes an item that was gathered into `out`, if it has another goal.
   void Relabel(const Sampled& sampled, std::int64_t item, const Out& out) const;
 
   const HindsightSpec& spec() const { return spec_; }

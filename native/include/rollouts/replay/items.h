@@ -4,8 +4,8 @@
 //
 // An episode of N steps is N + 1 rows: row t has obs_t and the results of the action taken there;
 // the last row has only the final observation. An item is a run of rows, whose last row is used for
-// its observation alone. An item of hindsight is about the step at one place of its run; its goal
-// may come from the other rows.
+// its observation alone. An item of hindsight stands for one step, at any place of its run; its
+// goal may come from the other rows.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +71,7 @@ std::int64_t MakeItems(const ItemKind& kind, const EpisodePart& part, std::int64
     for (; start < part.end; ++start) rest(start);
     return start;
   }
-  // unless the last item ended there already
+  // no further item if the last one ended there already
   const bool covered = start > part.begin && start - kind.period + kind.steps == part.end;
   if (covered) return start;
   if (kind.at_end == ItemKind::AtEnd::kKeep) {
@@ -95,7 +95,7 @@ inline std::int64_t NumCutAway(const ItemKind& kind, const EpisodePart& part, st
       return left > 0 && left < kind.steps ? 1 : 0;
     case ItemKind::AtEnd::kTails:
     case ItemKind::AtEnd::kPieces:
-      // fewer goals to choose from
+      // each of these items has fewer goals to choose from
       return std::max<std::int64_t>(left, 0);
   }
   return 0;

@@ -34,8 +34,8 @@ class RateLimiter {
   bool CanInsert(std::int64_t n) const {
     return size() + n <= spec_.min_size || Diff(n) <= spec_.max_diff;
   }
-  // The number of samples, of n, that would be admitted now, one after the other, if none removed
-  // an item.
+  // The number of samples, at most n, that would be admitted now, one after the other, if no sample
+  // removed an item.
   std::int64_t AdmittedSamples(std::int64_t n) const;
 
   void Insert() { ++inserts_; }

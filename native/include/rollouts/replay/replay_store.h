@@ -3,7 +3,8 @@
 //
 // Lock order: state_mutex_; claims_mutex_; a table's mutex (several: in the order of the tables);
 // ChunkAllocator's mutex. WorkerThreads' mutexes are taken with none of these held. No lock is held
-// while a caller waits for a rate limiter, except that table's mutex, which waiting releases.
+// while a caller waits for a rate limiter, except the mutex of that limiter's table, which the wait
+// releases.
 #pragma once
 
 #include <atomic>
@@ -30,7 +31,7 @@ class StateSnapshot;
 struct StoreOptions {
   std::int64_t num_streams = 0;
   std::int32_t chunk_rows = 64;
-  std::int64_t history_rows = 256;  // rows before the newest one that new items may refer to
+  std::int64_t history_rows = 256;  // new items may refer to at least this many of the last rows
   std::int64_t max_bytes = 0;       // bound of column memory; 0: none
   std::int32_t num_threads = 1;     // threads that gather, the caller included
   std::string path = {};            // a file for the column memory; empty: RAM
@@ -108,7 +109,7 @@ class ReplayStore {
   void Refer(std::size_t table, std::span<const std::int64_t> streams,
              std::span<const std::int64_t> starts, std::span<const std::int32_t> lengths,
              std::span<const std::int32_t> ats, Runs& runs);
-  // Inserts the rest of the runs, as Table::Insert, and writes their keys; runs.taken() counts
+  // Inserts the rest of the runs, as Table::Insert does, and writes their keys; runs.taken() counts
   // them.
   void Insert(std::size_t table, Runs& runs, std::span<const double> priorities,
               std::optional<Clock::time_point> deadline, std::span<std::int64_t> keys);
@@ -119,8 +120,8 @@ class ReplayStore {
   void Drop(std::vector<Sampled>& batch);
 
   // The whole store, with a version and a checksum: see store_state.cpp. Load throws SpecError, and
-  // leaves the store as it was, for bytes that no store with these columns, tables and chunk_rows
-  // saved.
+  // leaves the store as it was, for bytes that were not saved by a store with these columns, tables
+  // and chunk_rows.
   std::vector<std::uint8_t> SaveState();
   std::unique_ptr<StateSnapshot> Snapshot();  // the same in pieces
   void LoadState(std::span<const std::uint8_t> state);
@@ -135,8 +136,8 @@ class ReplayStore {
   class Claims;
 
   void CheckOpen(const char* call) const;
-  // Needs claims_mutex_ held. Throws SpecError for an id of no stream, ProtocolError for a claimed
-  // stream.
+  // Needs claims_mutex_ held. Throws SpecError for an id that no stream has, ProtocolError for a
+  // claimed stream.
   Stream& Unclaimed(const char* call, std::int64_t id) const;
   void AppendClaimed(const AppendBatch& batch, std::span<Stream* const> streams,
                      std::span<std::int64_t> rows);

@@ -28,10 +28,10 @@ double MostPriority(const SelectorSpec& spec);
 double MostPriority(const SelectorSpec& sampler, const SelectorSpec& remover);
 
 const char* NameOf(SelectorKind kind);
-// Throws SpecError for a name of no selector; the message calls it `what`.
+// Throws SpecError for a name that no selector has; the message calls it `what`.
 SelectorKind SelectorKindOf(const std::string& name, const std::string& what);
 
-// Chooses among items, which are slots: small numbers that are used again. Not thread-safe.
+// Chooses among items by their slots: small numbers, which are used again. Not thread-safe.
 class Selector {
  public:
   struct Pick {
@@ -46,15 +46,16 @@ class Selector {
   virtual void Update(std::int32_t slot, double priority) = 0;
   // Needs at least one item.
   virtual Pick Select(TableRandom& random) = 0;
-  // Makes as many Selects, with nothing inserted, deleted or updated between them.
+  // Fills `picks` as that many Selects would, with nothing inserted, deleted or updated between
+  // them.
   virtual void SelectMany(TableRandom& random, std::span<Pick> picks) {
     for (Pick& pick : picks) pick = Select(random);
   }
   virtual void Clear() = 0;
   // Saves what the selector keeps besides the items and priorities, such as their order.
   virtual void Save(StateWriter& writer) const = 0;
-  // Call after Grow; `slots` are the items', `priorities` belong to them. Throws SpecError for a
-  // state that does not fit them.
+  // Call after Grow; `slots` are the slots of all items, `priorities` their priorities. Throws
+  // SpecError for a state that does not fit them.
   virtual void Load(StateReader& reader, std::span<const std::int32_t> slots,
                     std::span<const double> priorities) = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of a saved state of a replay store: chunks, streams and tables as bytes. Reading throws
-// SpecError for values that cannot be.
+// SpecError for impossible values.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace rollouts::replay {
 
-// The chunks of a state, in the order of streams and of their numbers.
+// The index of each chunk in a state, by stream and chunk number.
 using ChunkIndex = std::map<std::pair<std::int64_t, std::int64_t>, std::int64_t>;
 
 // A chunk as it was at one moment; its writer may go on meanwhile.
@@ -76,7 +76,7 @@ void PutTable(StateWriter& writer, const Table::Contents& contents, const ChunkI
 std::unique_ptr<Table::Contents> GetTable(StateReader& reader, const TableSpec& spec,
                                           const LoadedChunks& chunks);
 
-// Reads a count, which at least as many bytes must follow.
+// Reads a count, which must be followed by at least as many bytes.
 std::int64_t GetCount(StateReader& reader);
 
 }  // namespace rollouts::replay

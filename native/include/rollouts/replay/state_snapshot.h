@@ -17,7 +17,7 @@ namespace rollouts::replay {
 // many chunks beyond its bound. Not thread-safe, and must not outlive the store.
 class StateSnapshot {
  public:
-  // `chunks` have a reference each, which the snapshot takes over. `opening`: the bytes before
+  // Each of `chunks` has a reference, which the snapshot takes over. `opening`: the bytes before
   // them; `closing`: the bytes after them.
   StateSnapshot(const ChunkLayout& layout, ChunkAllocator& allocator,
                 std::vector<ChunkImage> chunks, std::vector<std::uint8_t> opening,

@@ -12,7 +12,7 @@
 
 namespace rollouts::replay {
 
-// Places of the columns of a row to append, in arrays of rows; borrowed for one call.
+// The arrays of rows from which a row is appended, one for each column; borrowed for one call.
 struct RowSource {
   struct Column {
     const std::uint8_t* data = nullptr;  // null: zeros
@@ -78,14 +78,14 @@ class alignas(kCacheLine) Stream {
     std::int64_t next_chunk = 0;
     std::vector<std::int64_t> next_frame;
     bool next_is_first = true;
-    std::vector<Chunk*> chunks;  // with a reference each, which the stream takes over
+    std::vector<Chunk*> chunks;  // each with a reference, which the stream takes over
   };
   Saved Save() const;
   void Load(Saved saved);
 
  private:
   struct StackState {
-    std::vector<const std::uint8_t*> frames;  // the last row's; null: zeros
+    std::vector<const std::uint8_t*> frames;  // frames of the last row; null: zeros
     std::vector<std::int64_t> numbers;        // -1: zeros
   };
 

@@ -9,12 +9,12 @@
 
 namespace rollouts::replay {
 
-// A tree of eight children a node, so that a node's children are one cache line and a million
+// A tree with eight children per node, so that a node's children are one cache line and a million
 // weights are seven levels deep. A sum is always computed anew from the children, never corrected
 // by a difference, so errors do not add up and equal weights give equal sums. Not thread-safe.
 //
 // Set changes only a weight; Flush computes the sums above all changed weights anew, each sum once,
-// however many weights below it changed. Between the two the sums must not be used.
+// however many weights below it changed. Between Set and Flush the sums must not be used.
 class SumTree {
  public:
   static constexpr std::int64_t kFanout = 8;
@@ -36,8 +36,8 @@ class SumTree {
   // After Flush.
   double total() const { return levels_.empty() ? 0 : Sum(levels_.back().nodes[0]); }
   // Finds, for each target in [0, total), the first index at which the running sum passes the target.
-  // What is left of the target at that index replaces it. Needs a Flush before, and total > 0. Never
-  // returns an index of weight zero.
+  // Replaces each target by what is left of it at that index. Needs a Flush before, and total > 0.
+  // Never returns an index of weight zero.
   void Find(std::span<double> targets, std::span<std::int64_t> indices) const;
   void Clear();
 
@@ -47,7 +47,7 @@ class SumTree {
   };
   struct Level {
     std::vector<Node> nodes;
-    std::vector<std::int64_t> changed;      // nodes whose sum above is outdated, each once
+    std::vector<std::int64_t> changed;      // nodes whose sum one level up is outdated, each once
     std::vector<std::uint8_t> is_changed;   // by node
   };
   static double Sum(const Node& node) {
@@ -63,7 +63,7 @@ class SumTree {
   static std::int64_t ChildOf(const Node& node, double& target);
 
   std::int64_t size_ = 0;
-  std::vector<Level> levels_;  // the weights first, one node last
+  std::vector<Level> levels_;  // the weights are the first level, a single node is the last
 };
 
 }  // namespace rollouts::replay

@@ -82,8 +82,8 @@ class Table {
   bool Sample(std::int64_t count, std::optional<Clock::time_point> deadline,
               std::vector<Sampled>& out);
 
-  // Samples the named items without counting it; their rows are referenced. Throws SpecError for a
-  // key of no item.
+  // Returns the named items as samples that are not counted; their rows are referenced. Throws
+  // SpecError for a key that no item has.
   void Look(std::span<const std::int64_t> keys, std::vector<Sampled>& out);
 
   // Returns the number of keys that were found.
@@ -101,7 +101,7 @@ class Table {
   // The seed of the table's draws: that of a loaded state, if there is one.
   std::uint64_t random_seed() const;
   const TableSpec& spec() const { return spec_; }
-  // The most that an item's priority may be; see MostPriority.
+  // The highest priority that an item may have; see MostPriority.
   double most_priority() const { return most_priority_; }
 
   // Wakes all waiting calls; they and all later Inserts and Samples throw ClosedError.
@@ -149,7 +149,7 @@ class Table {
   std::int32_t waiting_samples_ = 0;
   bool closed_ = false;
   std::uint64_t generation_ = 0;  // how often a state was loaded into the contents
-  std::vector<Selector::Pick> picks_;  // a sample's, kept for their memory
+  std::vector<Selector::Pick> picks_;  // scratch of one draw, kept to reuse its memory
   std::unique_ptr<Contents> contents_;
 };
 

@@ -26,7 +26,7 @@ class WorkerThreads {
   void Start();
 
   // Calls body(begin, end) for ranges of at most `grain` that make up [0, count), and returns when
-  // all are done. The body must not throw. Throws as Start, with nothing done.
+  // all are done. The body must not throw. Throws as Start does, before anything was done.
   using Body = std::function<void(std::int64_t begin, std::int64_t end)>;
   void For(std::int64_t count, std::int64_t grain, const Body& body);
 
@@ -35,7 +35,7 @@ class WorkerThreads {
 
   const std::int32_t num_threads_;
   const std::chrono::microseconds spin_;
-  std::mutex callers_;  // held by the caller whose loop runs; before the crew's mutex
+  std::mutex callers_;  // held by the caller whose loop runs; locked before the crew's mutex
   std::unique_ptr<Crew> crew_;  // guarded by callers_; null before the first shared loop
 };
 

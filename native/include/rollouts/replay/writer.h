@@ -35,18 +35,20 @@ struct NewSteps {
 // Arguments of AddStep besides the arrays.
 struct StepMarks {
   Autoreset mode = Autoreset::kSameStep;
-  // (B,); null: none. The episodes of these are cut before this step
+  // (B,); null: none. The episodes of these environments are cut before this step
   const std::uint8_t* failed = nullptr;
 };
 
-// Thread-safe in policy_version, env_ids and num_streams alone: the owner locks the other calls.
+// Only policy_version, env_ids and num_streams are thread-safe: the owner locks the other calls.
 class Writer {
  public:
-  // `kinds`: of the store's tables. The store's first column is the observation.
+  // `kinds`: the kind of items of each of the store's tables. The store's first column is the
+  // observation.
   Writer(std::shared_ptr<ReplayStore> store, std::vector<ItemKind> kinds,
          std::int64_t history_rows);
 
-  // Writes whether the next step of each environment only resets it; throws as Add for the env_ids.
+  // Writes whether the next step of each environment only resets it; throws for the env_ids as Add
+  // does.
   void AwaitReset(std::span<const std::int64_t> env_ids, std::span<std::uint8_t> awaits);
 
   // Stores steps and makes the items that they complete pending. Where steps do not continue an
@@ -55,7 +57,7 @@ class Writer {
   // have been cut then, and the call may be repeated.
   void Add(const NewSteps& steps);
   void AddStep(const NewSteps& step, const StepMarks& marks);
-  // Cuts the open episodes of those env_ids that were seen; nullopt: of all. Throws as Add.
+  // Cuts the open episodes of those env_ids that were seen; nullopt: of all. Throws as Add does.
   void EndEpisodes(std::optional<std::span<const std::int64_t>> env_ids);
 
   // Inserts a table's pending items until the deadline, and returns how many; see Table::Insert.
@@ -65,7 +67,7 @@ class Writer {
   std::int64_t num_pending() const;
   std::span<const PendingItems> pending() const { return pending_; }
 
-  double most_priority() const { return most_priority_; }  // an item's, in all tables
+  double most_priority() const { return most_priority_; }  // the limit for an item, in all tables
   std::int64_t num_streams() const { return episodes_.num_known(); }
   std::vector<std::int64_t> env_ids() const { return episodes_.env_ids(); }
 

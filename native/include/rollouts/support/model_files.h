@@ -12,11 +12,11 @@ namespace rollouts {
 // Finds the files in the text of an XML file: every attribute's value that names a file, in the
 // file's folder or in a folder that another value names, and then the files that those files name.
 // So meshes, textures and height fields are found without knowing which attribute means what; a
-// file too many costs only that the model is read once more.
+// file too many only means that the model is read once more.
 class ModelFiles {
  public:
-  // Takes note of the files as they are now. A file that is not XML, such as a binary model, is the
-  // only one.
+  // Takes note of the files as they are now. If `path` is not XML, as for a binary model, it is the
+  // only file.
   explicit ModelFiles(const std::string& path);
 
   // Checks each of the files again.

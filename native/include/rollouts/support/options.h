@@ -98,7 +98,7 @@ class OptionLister {
   Options options;
 };
 
-// Throws the error being handled again; the message names the row, where rows differ.
+// Rethrows the error that is being handled; the message names the row, where rows differ.
 [[noreturn]] void RethrowOfRow(const OptionColumns& given, std::int32_t row,
                                const SpecError& error);
 

@@ -64,7 +64,7 @@ void OptionReader::operator()(const char* name, double& field) {
   if (const auto* given = std::get_if<double>(value)) {
     field = *given;
   } else if (const auto* whole = std::get_if<std::int64_t>(value)) {
-    // a whole number is a float for Python, too
+    // a whole number is accepted as a float, as in Python
     field = static_cast<double>(*whole);
   } else {
     ThrowType(name, *value, "a float");
@@ -136,7 +136,7 @@ void OptionReader::CheckAllTaken() const {
 }
 
 void OptionReader::ThrowType(const char* name, const OptionValue& value, const char* expected) {
-  // in the order of OptionValue's types
+  // names in the order of OptionValue's types
   static constexpr const char* kGot[] = {"a bool", "an int", "a float", "a str"};
   throw SpecError(std::string("option '") + name + "' must be " + expected + ", got " +
                   kGot[value.index()]);

@@ -8,9 +8,9 @@
 
 namespace rollouts {
 
-// Zeroed bytes, aligned to a cache line at least. From kFromKernel bytes on they are fresh
-// pages of the kernel, which appear when they are first touched, on the NUMA node of the
-// thread that touches them, and which go back to the kernel when they are freed.
+// Zeroed bytes, aligned to a cache line at least. From kFromKernel bytes on they are fresh pages of
+// the kernel. A page appears when it is first touched, on the NUMA node of the thread that touches
+// it, and goes back to the kernel when it is freed.
 class PageMemory {
  public:
   static constexpr std::size_t kFromKernel = std::size_t{1} << 20;

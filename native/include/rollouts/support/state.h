@@ -40,7 +40,7 @@ std::vector<std::uint8_t> SealState(const StateKind& kind, std::span<const std::
 std::span<const std::uint8_t> OpenState(const StateKind& kind,
                                         std::span<const std::uint8_t> sealed);
 
-// The same for an environment of any kind, for reading alone.
+// Like OpenState, but for an environment of any kind: the bytes are to be read, not loaded.
 std::span<const std::uint8_t> StateInside(std::span<const std::uint8_t> sealed);
 
 // Appends plain values.

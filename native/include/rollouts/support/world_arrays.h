@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of the arrays of a world of agents, by name, for drawings; and facts about worlds for a
-// GPU's pools.
+// Copies of the arrays of a world of agents, by name, for drawing it; and facts about worlds for
+// pools on a GPU.
 #pragma once
 
 #include <cstddef>
@@ -24,11 +24,11 @@ struct WorldArray {
 
 using WorldArrays = std::vector<WorldArray>;
 
-// Facts for a GPU's pool that depend on the types of worlds.
+// Facts for a pool on a GPU that depend on the type of the worlds.
 struct WorldFacts {
-  std::int64_t world_bytes = 0;   // each world's
+  std::int64_t world_bytes = 0;   // size of each world
   std::int64_t agents_bytes = 0;  // for the addresses of its agents' arrays
-  std::vector<float> tables;      // an equal number for each world
+  std::vector<float> tables;      // equally many numbers for each world
 };
 
 // Copies the arrays that it visits.

@@ -56,7 +56,7 @@ class Frames {
   const std::int64_t depth_;  // frames of a stack; 0: there is none
   SpaceSpec frame_;
   SpaceSpec space_;
-  std::vector<std::uint8_t> stacks_;  // each environment's, the oldest frame first
+  std::vector<std::uint8_t> stacks_;  // one for each environment, the oldest frame first
 };
 
 }  // namespace rollouts

@@ -80,11 +80,11 @@ class WrappedEnvBatch final : public EnvBatch, private BatchFinisher {
 
   const Wrappers wrappers_;
   const std::unique_ptr<EnvBatch> envs_;
-  std::optional<Frames> frames_;  // where wrappers change the observations' elements
+  std::optional<Frames> frames_;  // set if wrappers change the observations' elements
   const EnvSpec spec_;
   Normalizer normalizer_;
-  bool updates_ = true;          // statistics; changes only while nothing is in flight
-  std::vector<float> actions_;   // rows that environments get, where wrappers change them
+  bool updates_ = true;          // updates statistics; changes only while nothing is in flight
+  std::vector<float> actions_;   // action rows that environments get, if wrappers change them
 };
 
 }  // namespace rollouts

@@ -37,7 +37,7 @@ struct TimeAware {
 struct NormalizeObservation {
   double epsilon = 0;
   double clip = 0;
-  bool to_float32 = false;  // results are rounded to it, whatever the observations' dtype
+  bool to_float32 = false;  // rounds results to float32, whatever the observations' dtype
 };
 
 struct NormalizeReward {
@@ -47,7 +47,7 @@ struct NormalizeReward {
   // at 0. False, as in Gymnasium: the last reward of an episode is the first of the next one's
   // return.
   bool of_episodes = false;
-  bool scales = true;  // else rewards are only counted
+  bool scales = true;  // false: rewards are only counted
 };
 
 // Wrappers in the order in which they change an environment's inputs, and then its outputs.

@@ -27,7 +27,7 @@ struct Island {
   static constexpr std::int8_t kStill = -1;
   static constexpr std::int8_t kNone = -2;
 
-  // Assigns places; false where a block does not have enough.
+  // Assigns places; false if a block does not have enough of them.
   bool FindPlaces();
   // Tells if both islands have the same structure, so that they can be solved at once.
   bool IsLike(const Island& other) const;

@@ -12,7 +12,7 @@ inline constexpr std::int32_t kIslandLanes = 16;
 struct alignas(64) LaneFloats {
   float at[kIslandLanes] = {};
 };
-// -1: yes, 0: no, as comparisons of vectors give.
+// -1: yes, 0: no, as comparisons of vectors return.
 struct alignas(64) LaneFlags {
   std::int32_t at[kIslandLanes] = {};
 };
@@ -49,7 +49,7 @@ inline constexpr std::int32_t kMaxIslandHinges = 4;
 inline constexpr std::int32_t kMaxIslandContacts = 6;
 
 struct ContactLanes {
-  bool any_one = false;  // lanes with one point, with two
+  bool any_one = false;  // whether any lane has one point, or two
   bool any_two = false;
   LaneFlags one, two;
   // lanes that have this body; none where it does not move
@@ -72,7 +72,7 @@ struct IslandBlock {
   std::int32_t lanes = 0;
   std::int32_t num_bodies = 0;
   std::int32_t num_hinges = 0;
-  std::int32_t num_contacts = 0;  // the most in any lane
+  std::int32_t num_contacts = 0;  // the largest number in any lane
   BodyLanes bodies[kMaxIslandBodies];
   HingeLanes hinges[kMaxIslandHinges];
   ContactLanes contacts[kMaxIslandContacts];

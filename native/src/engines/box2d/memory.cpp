@@ -69,7 +69,7 @@ void b2Free(void* block) { rollouts::Box2DMemory::Free(block); }
 // Box2D's messages are for its own developers
 void b2Log(const char*, ...) {}
 
-// Box2D times each step and each collision in it, which nobody reads.
+// Box2D times each step and each collision in it, but nobody reads these times.
 b2Timer::b2Timer() {}
 void b2Timer::Reset() {}
 float32 b2Timer::GetMilliseconds() const { return 0; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of Box2D's worlds: each world's blocks are listed, so that a world can be dropped after an
-// exception in the middle of a step. Its destructor would assert, and end the process.
+// exception in the middle of a step. Its destructor would fail an assertion, and end the process.
 #pragma once
 
 #include <cstddef>
@@ -54,8 +54,8 @@ class Box2DMemory {
   Link first_;
 };
 
-// Makes Box2D fill its tables now, under a lock. Box2D fills them without one, at its first
-// allocator and its first contact.
+// Makes Box2D fill its tables now, under a lock. By itself Box2D fills them without a lock, when it
+// makes its first allocator and its first contact.
 void FillBox2DTables();
 
 }  // namespace rollouts

@@ -32,8 +32,8 @@ class Watch {
     const std::lock_guard lock(mutex_);
     if (!running_) Run();
     calls_[++last_] = {folder, deadline, false};
-    // at most once in a second, because calls are frequent, and waking a thread costs more than
-    // most calls
+    // notified at most once in a second, because calls are frequent, and waking a thread costs more
+    // than most calls
     if (idle_) begun_.notify_one();
     idle_ = false;
     return last_;
@@ -82,7 +82,7 @@ class Watch {
     }
   }
 
-  // Tells the guardian, which kills the game and ends.
+  // Sends a signal to the guardian, which kills the game and ends.
   static void EndGame(const std::string& folder) {
     std::ifstream file(folder + "/pid");
     pid_t guardian = 0;

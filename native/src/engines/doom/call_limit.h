@@ -13,14 +13,14 @@ namespace rollouts {
 // then fails as for any game that has ended.
 class CallLimit {
  public:
-  // `folder`: the game's, in which its guardian has written its process id; empty: there is no game
-  // yet. Throws EngineError where no thread can start.
+  // `folder`: the game's folder, in which its guardian has written a process id; empty: there is no
+  // game yet. Throws EngineError where no thread can start.
   CallLimit(const std::string& folder, std::chrono::seconds limit);
   ~CallLimit();
   CallLimit(const CallLimit&) = delete;
   CallLimit& operator=(const CallLimit&) = delete;
 
-  // Tells if the time was over, so that the game was ended.
+  // Tells if the game was ended because the time was over.
   bool expired() const;
 
  private:

@@ -27,16 +27,16 @@ constexpr int kPlayer = 0;  // vizdoom::PLAYER
 constexpr std::int32_t kFramesPerSecond = 35;
 
 // Replaces the shared memory of a game that has none yet. When ViZDoom drops a game that did not
-// start, it reads there whether an episode is recorded, and would follow a null pointer.
+// start, it reads there whether an episode is recorded, and would otherwise follow a null pointer.
 alignas(std::max_align_t) std::array<std::byte, 4 << 20> no_shared_state;
 
-// Lets games start one at a time: vizdoom's threads fork, and handlers of other libraries before a
-// fork, such as OpenBLAS's, which joins its threads, never return when two threads call them at
-// once.
+// Lets games start one at a time. vizdoom's threads fork, and other libraries have handlers that
+// run before a fork. A handler that joins threads, such as OpenBLAS's, never returns when two
+// threads call it at once.
 std::mutex starting;
 
 // Tells if effects of sound, such as reverberation, end games: OpenAL 1.19 does so by an assertion
-// where it was built with assertions. In other versions the effects are heard.
+// where it was built with assertions. Other versions play the effects.
 std::atomic<bool> effects_fail{false};
 constexpr const char* kNoEffects = "+snd_efx 0";
 
@@ -47,7 +47,7 @@ bool IsDeltaButton(DoomButton button) { return LoadedDoom().is_delta(button); }
 // Turns ViZDoom's exceptions into the library's own.
 template <typename Call>
 auto Doom::Guarded(Call&& call, std::int32_t frames) const {
-  constexpr std::int32_t kFramesInASecond = 10;  // at least, in the slowest game
+  constexpr std::int32_t kFramesInASecond = 10;  // a lower bound, for the slowest game
   const std::chrono::seconds seconds = GameTimeout() + std::chrono::seconds(frames / kFramesInASecond);
   const CallLimit limit(folder_, seconds);
   try {
@@ -179,7 +179,7 @@ void Doom::Start(std::uint32_t seed) {
     const std::lock_guard lock(starting);
     s.init(storage_);
   });
-  // with another layout than DoomStateLayout's these sizes would be unlikely
+  // these sizes would be unlikely with a layout other than DoomStateLayout
   const auto state = Guarded([&] { return s.get_state(storage_); });
   const auto pixels = static_cast<std::size_t>(facts_.height) * facts_.width;
   const auto fits = [](const DoomStateLayout::Image& image, bool on, std::size_t size) {

@@ -16,9 +16,10 @@ namespace rollouts {
 class DoomLibrary {
  public:
   // Resolves every symbol in the shared object of the imported `vizdoom` package. `version` is the
-  // package's, for messages. `game` is its executable, `guardian` the one of native/guardian/.
-  // Loading twice is harmless. Throws EngineError when the object is not loaded, lacks a symbol, or
-  // lays out its objects differently from the versions that this was written for.
+  // version of the package, for messages. `game` is the package's executable, `guardian` the one of
+  // native/guardian/. Loading twice is harmless. Throws EngineError when the object is not loaded,
+  // lacks a symbol, or lays out its objects differently from the versions that this was written
+  // for.
   static void Load(const std::string& so_path, const std::string& version, const std::string& game,
                    const std::string& guardian);
 };
@@ -39,8 +40,8 @@ struct DoomSetup {
   std::int32_t screen_resolution = -1;  // vizdoom::ScreenResolution
   bool gray = false;                    // GRAY8; false: GRAY8 or RGB24, as in the config file
   bool colour = false;                  // RGB24
-  bool only_screen = true;              // none of the next four, whatever the file has
-  bool depth = false;                   // in addition to the file
+  bool only_screen = true;              // without the next four, whatever the config file has
+  bool depth = false;                   // true: even if the config file has none
   bool labels = false;
   bool automap = false;
   bool audio = false;
@@ -57,7 +58,7 @@ struct DoomFacts {
   bool labels = false;
   bool automap = false;
   std::int32_t audio_samples = 0;  // samples in a view, for each of two channels
-  // those with amounts first, as in vizdoom's Gymnasium environments
+  // buttons with amounts come first, as in vizdoom's Gymnasium environments
   std::vector<DoomButton> delta_buttons;
   std::vector<DoomButton> binary_buttons;
 };
@@ -67,8 +68,8 @@ struct DoomFacts {
 struct DoomView {
   std::shared_ptr<const void> owner;
   std::span<const std::uint8_t> screen;   // (height, width, channels)
-  std::span<const std::uint8_t> depth;    // (height, width), like the next two except for colours
-  std::span<const std::uint8_t> labels;
+  std::span<const std::uint8_t> depth;    // (height, width)
+  std::span<const std::uint8_t> labels;   // (height, width)
   std::span<const std::uint8_t> automap;  // (height, width, channels)
   std::span<const std::int16_t> audio;    // (audio_samples, 2)
   std::span<const double> variables;
@@ -92,8 +93,8 @@ class Doom {
 
   // Starts the process, which takes 0.3 s, and the first episode. To be called once at most.
   void Start(std::uint32_t seed);
-  // After a failed Start: whether a new game may start, because it runs without the effects of
-  // sound that ended this one. From then on, all games of this process run without them.
+  // After a failed Start: whether the effects of sound may have ended this game, so that a new game
+  // may start without them. From then on, all games of this process run without them.
   bool CanDoWithoutEffects() const;
   // Begins a new episode, which does not depend on those before.
   void NewEpisode(std::uint32_t seed);

@@ -149,7 +149,7 @@ const DoomSymbols& LoadedDoom() {
 void DoomLibrary::Load(const std::string& so_path, const std::string& version,
                        const std::string& game, const std::string& guardian) {
   const std::lock_guard<std::mutex> lock(load_mutex);
-  // once in a process, although pools of several threads may call this
+  // loaded once in a process, although pools of several threads may call this
   if (loaded.load()) return;
 
   // RTLD_NOLOAD: finds vizdoom's own module, loaded by its import; kept until the process ends

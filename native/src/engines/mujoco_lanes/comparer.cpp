@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kMostRows = 64;  // the most in one call of lanes
 
-// The objects for which an array has rows of numbers.
+// An array has one row of numbers for each object of one of these kinds.
 enum class Of { kPosition, kVelocity, kActivation, kOne, kBody, kGeom, kSite, kSensor, kTendon, kMatrix };
 
 struct StepField {
@@ -128,7 +128,7 @@ std::vector<bool> LanesComparer::SensedNumbers() const {
   const ModelPlaces& at = Release().model;
   const mjModel* const model = ModelOf(*model_);
   std::vector<bool> sensed(static_cast<std::size_t>(at.nsensordata.In(model)));
-  // mjDSBL_SENSOR: neither engine writes sensors
+  // with mjDSBL_SENSOR neither engine writes sensors
   constexpr std::int32_t kSensorsDisabled = 1 << 13;
   if (at.disableflags.In(model) & kSensorsDisabled) return sensed;
   for (std::int32_t i = 0; read_.model && i < at.nsensor.In(model); ++i) {
@@ -142,7 +142,7 @@ mjData* LanesComparer::data() {
   return static_cast<mjData*>(const_cast<void*>(physics_.view().engine_data));
 }
 
-// Puts the state of a row, with nothing of an earlier one.
+// Puts the state of a row into the simulation, with nothing left of an earlier row.
 void LanesComparer::PutState(const ComparedStates& states, std::int64_t row) {
   const DataPlaces& at = Release().data;
   const ModelView& sizes = model_->view();
@@ -172,7 +172,7 @@ std::uint64_t LanesComparer::ForwardByLanes(const ComparedStates& states, std::i
   std::vector<lanes::Probe> probes(number);
   for (std::size_t i = 0; i < number; ++i) {
     const std::int64_t row = first + static_cast<std::int64_t>(i);
-    // an evaluation changes no state
+    // const is cast away, because an evaluation changes no state
     const auto state = [&](const double* array, std::int64_t size) {
       return const_cast<double*>(array) + size * row;
     };
@@ -213,8 +213,8 @@ void LanesComparer::ForwardByMujoco(std::int64_t row, const std::vector<Compared
     std::copy_n((at.*kStageFields[f].mujoco).In(data), arrays[f].size,
                 RowOf(arrays[f].mujoco, arrays[f].size, row));
   }
-  // one entry for each island, and one where there are none; without constraints the entry is an
-  // old one
+  // one entry for each island, or a single one without islands; without constraints that entry is
+  // outdated
   const std::int32_t islands = std::clamp(at.nisland.In(data), 1, kMostIslands);
   const auto& iterations = at.solver_niter.In(data);
   const std::int32_t constraints = at.nefc.In(data);

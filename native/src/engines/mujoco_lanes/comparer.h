@@ -49,7 +49,8 @@ class LanesComparer {
   // The reason why lanes do not cover the model; empty where they do.
   const std::string& why_not() const { return read_.why_not; }
 
-  // Tells if lanes write each number of sensordata; the numbers of other sensors stay unchanged.
+  // Tells for each number of sensordata if lanes write it; the numbers of other sensors stay
+  // unchanged.
   std::vector<bool> SensedNumbers() const;
 
   // Names and sizes of arrays: those of an evaluation, and those that a step changes. Of the
@@ -58,11 +59,12 @@ class LanesComparer {
   std::vector<ComparedArray> StepArrays() const;
   static constexpr std::size_t kNumState = 5;
 
-  // Evaluates states (mj_forward) into all of StageArrays. The arrays keep their numbers in rows
-  // that lanes hand back. Throws EngineError.
+  // Evaluates states (mj_forward) into all of StageArrays. In rows that lanes hand back, the arrays
+  // of lanes stay unchanged. Throws EngineError.
   void Forward(const ComparedStates& states, std::int32_t width,
                const std::vector<ComparedArray>& arrays, const ComparedRows& rows);
-  // Likewise, steps states into those of StepArrays that are not null; the state's may not be null.
+  // Likewise steps states into those of StepArrays that are not null; the arrays of the state may
+  // not be null.
   void Step(const ComparedStates& states, const lanes::StepOptions& options,
             const std::vector<ComparedArray>& arrays, const ComparedRows& rows);
 

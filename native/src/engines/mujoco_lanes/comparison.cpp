@@ -17,7 +17,7 @@ namespace rollouts {
 namespace {
 
 constexpr std::int32_t kStates = 64;
-// Every fourth state is drawn; those between are what MuJoCo's steps lead to from there.
+// Every fourth state is drawn; MuJoCo's steps lead from it to the next three.
 constexpr std::int32_t kDrawnEvery = 4;
 constexpr std::int32_t kStepsBetween = 10;
 
@@ -95,7 +95,8 @@ class Steps {
              in_.time.In(data_.get())};
   }
 
-  // The scale for errors of velocities: the largest one, or what a step adds to it at rest.
+  // The scale for errors of velocities: the largest velocity, or the most that a step adds to one
+  // without constraints.
   double VelocityScale() const {
     return std::max(Largest(Array(in_.qvel, at_.nv)),
                     at_.timestep.In(model_) * Largest(Array(in_.qacc_smooth, at_.nv)));
@@ -125,7 +126,7 @@ class Steps {
 
   double DrawOffset(std::int64_t joint, double from) {
     if (!at_.jnt_limited.In(model_)[joint]) return rng_.Uniform(-0.5, 0.2);
-    // slightly beyond the limits, too
+    // draws positions slightly beyond the limits, too
     const double* const range = at_.jnt_range.In(model_) + 2 * joint;
     const double beyond = 0.05 * (range[1] - range[0]);
     return rng_.Uniform(range[0] - beyond, range[1] + beyond) - from;
@@ -200,7 +201,7 @@ LanesComparison CompareLanes(const lanes::Model& in_lanes, const mjModel* model)
     add("qpos", Difference(ours[i].qpos, theirs[i].qpos, Largest(theirs[i].qpos)));
     add("qvel", Difference(ours[i].qvel, theirs[i].qvel, scales[i]));
     const double qacc = Difference(ours[i].qacc, theirs[i].qacc, Largest(theirs[i].qacc));
-    // stiff contacts multiply rounding errors, but other rules of a release differ by far more
+    // stiff contacts multiply rounding errors, but a release with other rules differs by far more
     result.qacc_differs |= !(qacc <= 1e-6);
     if (std::isnan(result.difference)) break;
   }

@@ -10,13 +10,14 @@
 
 namespace rollouts {
 
-// Relative to an array's largest number. Rounding causes 1e-12, other rules of a release 1e-6.
+// Relative to an array's largest number. Rounding causes differences of 1e-12, a release with other
+// rules 1e-6.
 inline constexpr double kMostDifference = 1e-9;
 
 struct LanesComparison {
   std::int32_t num_compared = 0;  // steps; lanes have left all others to MuJoCo
   double difference = 0;          // the largest; NaN where a number is NaN
-  const char* array = "qpos";     // in which it is
+  const char* array = "qpos";     // the array that has it
   bool qacc_differs = false;      // no later step reads it; releases differ in it
 };
 

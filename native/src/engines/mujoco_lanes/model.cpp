@@ -17,7 +17,7 @@ namespace rollouts {
 namespace {
 
 std::mutex warnings_mutex;
-std::set<std::string> warned_of;  // models that were warned of
+std::set<std::string> warned_of;  // models whose warning was given
 std::vector<std::string> warnings;  // not taken yet
 
 void Warn(const std::string& xml_path, const std::string& warning) {
@@ -50,8 +50,8 @@ const void* ReadEntry(const mjModel* model, std::string_view name) {
   return &Place<std::uint8_t>{found->second->offset}.In(model);
 }
 
-// Tells if MuJoCo and lanes treat forces of tendon limits on bodies differently: its later releases
-// count them into cfrc_ext, and 4.0 is the first that lanes were compared with.
+// Tells if MuJoCo and lanes treat forces of tendon limits on bodies differently: later releases of
+// MuJoCo count them into cfrc_ext, and 4.0 is the first release that lanes were compared with.
 bool LimitsTendonsOtherwise(const mjModel* model) {
   constexpr int kFirstCompared = 4'000'000;
   const auto* const limited = static_cast<const std::uint8_t*>(ReadEntry(model, "tendon_limited"));
@@ -102,7 +102,7 @@ const PhysicsModel::Native& PhysicsModel::WithLanes() const {
     try {
       native_->lanes = ReadInLanes(native_->model.get(), xml_path_);
     } catch (const std::exception& error) {
-      // where MuJoCo cannot step a model, it reports that itself when it does
+      // if MuJoCo cannot step the model either, it reports that at the first step
       native_->lanes = {nullptr, std::string("steps of it fail: ") + error.what()};
     }
   });

@@ -72,16 +72,16 @@ lanes::Row RowOf(mjData* data, const StepKind& kind) {
   return row;
 }
 
-// The width for `rows`. Lanes of 4 and 8 compute equal bits, narrower ones others, and the result
-// of a step must not depend on how many others are due with it.
+// The width for `rows`. Lanes of 4 and 8 compute equal bits, narrower ones compute different bits,
+// and the result of a step must not depend on how many others are due with it.
 std::int32_t WidthFor(std::size_t rows) {
   const auto widths = lanes::Widths();
   const bool has_four = std::ranges::find(widths, 4) != widths.end();
   return rows <= 4 && has_four ? 4 : widths.front();
 }
 
-// Steps that are due in several simulations. Nothing is cleared in advance, because that may take
-// longer than a step.
+// Steps that are due in several simulations. The array is not cleared in advance, because that may
+// take longer than a step.
 class DueInLanes {
  public:
   // Adds a step. All arguments are borrowed; `done` becomes true when the step was made.
@@ -136,7 +136,8 @@ class DueInLanes {
 std::int32_t TogetherInLanes() { return 8; }
 
 std::int32_t CostInLanesNs(std::int32_t cost_ns) {
-  // Measured: the gain of the widest lanes; a single lane has less to do than MuJoCo.
+  // The measured gain of the widest lanes; even a single lane gains, because it has less to do than
+  // MuJoCo.
   const std::int32_t width = lanes::Widths().front();
   const std::int32_t times = width >= 8 ? 8 : width >= 4 ? 6 : width >= 2 ? 4 : 3;
   return std::max(cost_ns / times, 1);

@@ -136,7 +136,7 @@ class Egl {
     std::vector<void*> devices(static_cast<std::size_t>(count));
     if (!query(count, devices.data(), &count)) return {};
     devices.resize(static_cast<std::size_t>(count));
-    // the number is CUDA's where the driver has such numbers, else EGL's
+    // the number is that of CUDA where the driver reports it, else that of EGL
     const std::int64_t chosen = NumberOf("MUJOCO_EGL_DEVICE_ID");
     const std::int64_t cuda = chosen >= 0 ? chosen : NumberOf("CUDA_VISIBLE_DEVICES");
     const auto found = std::find_if(devices.begin(), devices.end(), [&](void* device) {
@@ -174,7 +174,7 @@ class Egl {
     return nullptr;
   }
 
-  // Chooses the same settings as the mujoco package, so that pictures are the same.
+  // Chooses the same settings as the mujoco package, so that images are the same.
   void ChooseConfig() {
     constexpr std::int32_t kAttributes[] = {
         kEglRedSize,         8,             kEglGreenSize,    8,
@@ -208,7 +208,7 @@ class EglContext final : public GlContext {
 
  private:
   std::vector<void*> Enter() override {
-    // each thread has a current API, whose context is current
+    // a thread has a current API and, for each API, a current context
     const std::uintptr_t api = egl_.query_api();
     egl_.bind_api(kEglOpenGlApi);
     std::vector<void*> before{egl_.get_current_display(), egl_.get_current_surface(kEglDraw),
@@ -301,7 +301,7 @@ class OsMesaContext final : public GlContext {
   const OsMesa& mesa_ = OsMesa::Get();
   const std::int32_t width_;
   const std::int32_t height_;
-  std::vector<std::uint8_t> buffer_;  // required by OSMesa; pictures are drawn elsewhere
+  std::vector<std::uint8_t> buffer_;  // required by OSMesa; images are drawn elsewhere
   void* context_ = nullptr;
 };
 

@@ -131,14 +131,14 @@ void PixelRenderer::UploadTerrain(const mjModel* model) {
 
 std::shared_ptr<PixelRenderers> PixelRenderers::Get(std::shared_ptr<const PhysicsModel> model,
                                                     const PixelConfig& config) {
-  // before others are found, which a child inherits
+  // checked before the search, because a forked child would find the renderers of its parent
   RefuseForked();
   const std::lock_guard lock(renderers_mutex);
   std::erase_if(renderers, [](const auto& entry) { return entry.second.expired(); });
   const RenderersKey key(model.get(), config.pixel_width, config.pixel_height,
                          config.pixel_max_geom);
   if (const auto held = renderers.find(key); held != renderers.end()) {
-    // the last holder may be gone since
+    // the last user may be gone by now
     if (auto found = held->second.lock()) return found;
   }
   const std::shared_ptr<PixelRenderers> made(new PixelRenderers(std::move(model), config));

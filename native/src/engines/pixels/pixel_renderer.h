@@ -36,8 +36,8 @@ class PixelRenderer {
                 std::int32_t max_geom);
   ~PixelRenderer();
 
-  // Writes height x width x 3 bytes, the lowest row first. `model` is the constructor's, or one
-  // that differs from it only in values of some arrays. Throws EngineError.
+  // Writes height x width x 3 bytes, the lowest row first. `model` is that of the constructor, or
+  // one that differs from it only in the values of some arrays. Throws EngineError.
   void Draw(const mjModel* model, mjData* data, const mjvOption_* flags, const PixelCamera& camera,
             std::uint8_t* rgb);
 
@@ -52,10 +52,11 @@ class PixelRenderer {
   std::vector<float> terrain_;  // the height fields in OpenGL's memory
 };
 
-// The renderers of one model, for pictures of one size. Thread-safe.
+// The renderers of one model, for images of one size. Thread-safe.
 class PixelRenderers {
  public:
-  // The renderers that environments share while somebody holds them.
+  // Returns the renderers for these images; environments share them as long as one environment uses
+  // them.
   static std::shared_ptr<PixelRenderers> Get(std::shared_ptr<const PhysicsModel> model,
                                              const PixelConfig& config);
   ~PixelRenderers();

@@ -70,7 +70,7 @@ std::array<double, 3> MiddleOf(std::shared_ptr<const PhysicsModel> model) {
   for (std::size_t axis = 0; axis < 3 && count > 0; ++axis) {
     for (std::size_t i = 0; i < count; ++i) places[i] = physics.view().geom_xpos[3 * i + axis];
     std::sort(places.begin(), places.end());
-    // an even count has two numbers in the middle: their mean
+    // an even count has two numbers in the middle, and their mean is taken
     middle[axis] = (places[(count - 1) / 2] + places[count / 2]) / 2;
   }
   return middle;

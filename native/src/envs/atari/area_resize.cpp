@@ -250,7 +250,7 @@ void AreaResize::ComputeRow(const std::uint8_t* src, std::int32_t dst_y, std::ui
     float* const sum = sum_.data();
     const float* const columns = columns_.data();
     const float weight = term.weight;
-    // in the order of the source rows, as OpenCV adds them
+    // added in the order of the source rows, as in OpenCV
     if (i == begin) {
       for (std::int32_t x = 0; x < padded_elements_; ++x) sum[x] = columns[x] * weight;
     } else {

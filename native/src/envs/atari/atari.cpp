@@ -108,7 +108,7 @@ EnvSpec Atari::MakeSpec(const Config& config) {
   spec.observation = AtariObservation::Space(config);
   spec.action = config.continuous ? ContinuousActions() : DiscreteActions(engine.actions);
   spec.step_cost_ns = EnvSpec::CostNs(kFrameCostNs, config.frameskip);
-  // in the order of WriteInfo
+  // infos in the order of WriteInfo
   spec.num_infos = 4;
   spec.infos[0] = {"lives", DType::kInt32};
   spec.infos[1] = {"raw_reward", DType::kFloat64};
@@ -137,7 +137,7 @@ Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
 void Atari::Reset(Rng& rng, bool forced) {
   engine_->NeedEmulator();
 
-  // the last episode ended with a life, not with the game
+  // game_goes_on: the last episode ended with the loss of a life, not with the end of the game
   if (rng.episode() == 0) frame_number_ = engine_->game->loading_frames();
   const bool game_goes_on = !forced && !game_over_ && life_lost_;
   life_lost_ = false;
@@ -206,7 +206,7 @@ StepResult Atari::Step(const Action* action, Rng& rng) {
   StepResult result;
   result.reward = config_.reward_clipping ? std::clamp(score, -1.0, 1.0) : score;
   result.terminated = game_over_ || (on_life_loss_ != OnLifeLoss::kNothing && life_lost_);
-  // only reported: the game goes on in every autoreset mode
+  // the end is only reported: the game goes on in every autoreset mode
   result.marks_end = config_.life_loss_info && life_lost_;
   // statistics count the game's own reward, even where it is clipped
   result.score = score;
@@ -260,7 +260,7 @@ std::array<std::int32_t, 2> Atari::Render(std::vector<std::uint8_t>& rgb) const 
   const std::uint8_t* const pixels = engine_->emulator->Screen();
   const std::array<std::int32_t, 2> size = {game.screen_height(), game.screen_width()};
   rgb.resize(3 * static_cast<std::size_t>(size[0]) * size[1]);
-  // in the game's own size and colours, whatever the observation is
+  // drawn in the game's own size and colours, whatever the observation is
   for (std::size_t i = 0; 3 * i < rgb.size(); ++i) {
     std::copy_n(game.palette().rgb[pixels[i]].data(), 3, rgb.data() + 3 * i);
   }

@@ -45,13 +45,14 @@ class AtariEmulator {
 // The native emulator as a console: adds functions of ale-py that no environment needs.
 class AtariMachine : public AtariEmulator {
  public:
-  // As ale-py's reset_game: memory is kept, and random numbers are drawn, those of sticky actions too.
+  // Resets as ale-py's reset_game does: memory is kept, and random numbers are drawn, those of
+  // sticky actions too.
   virtual void Reset() = 0;
   // Changes a byte of memory; address is 0..127.
   virtual void Poke(std::uint8_t address, std::uint8_t value) = 0;
 };
 
-// Sticky actions drawn as by ale-py; an environment uses its own random numbers.
+// Sticky actions drawn as by ale-py; an environment draws them from its own random numbers instead.
 struct AtariSticky {
   float probability = 0;
   std::uint32_t seed = 0;  // ale-py's random_seed

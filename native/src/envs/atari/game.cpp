@@ -24,7 +24,7 @@ struct FrameRecord {
 FrameRecord Record(Ale& ale, std::int32_t reward, bool with_screen) {
   const auto ram = ale.Ram();
   FrameRecord record{{ram.begin(), ram.end()}, reward, ale.Lives(), ale.GameOver()};
-  // without the start state's own screen
+  // the screen of the start state is left out
   if (with_screen) {
     const AleScreen screen = ale.screen();
     record.bytes.insert(record.bytes.end(), screen.pixels,
@@ -48,7 +48,7 @@ std::vector<FrameRecord> RecordStart(Ale& ale, const std::vector<AleAction>& act
 
 void Play(Ale& ale, const std::vector<AleAction>& actions, std::int32_t num_frames) {
   for (std::int32_t i = 0; i < num_frames && !ale.GameOver(); ++i) {
-    // each action for some frames, so that games make progress
+    // repeats each action for some frames, so that games make progress
     ale.Act(actions[static_cast<std::size_t>(i / 7) % actions.size()]);
   }
 }
@@ -166,7 +166,7 @@ void AtariGame::Resume(Ale& ale, const AleState& state) const {
 
 // Plays from the start state with and without fast restarts, after several games that leave the
 // emulator in different conditions. An action may change the parts of older frames that the first
-// frames keep: FIRE does, which mostly is the second action.
+// frames keep, as FIRE does. FIRE usually is the second action, so the second order begins with it.
 bool AtariGame::FastRestartIsExact(Ale& ale) const {
   std::array<std::vector<AleAction>, 2> orders{minimal_actions_, minimal_actions_};
   std::rotate(orders[1].begin(), orders[1].begin() + 1, orders[1].end());

@@ -15,7 +15,7 @@ namespace rollouts {
 
 class AtariGame {
  public:
-  static constexpr std::int32_t kDefault = -1;  // for mode and difficulty: the game's own
+  static constexpr std::int32_t kDefault = -1;  // mode or difficulty: the default of the game
 
   // The game of a ROM, examined once per process (about 70 ms) and then shared. Thread-safe. Throws
   // EngineError for a ROM that cannot be played, and SpecError for a mode or difficulty that the
@@ -30,7 +30,7 @@ class AtariGame {
   // Puts an emulator of this game into the start state, whatever was played on it before, so that
   // an episode never depends on the one before it. Its screen() is out of date until the next Act:
   // use start_screen(). Takes 0.1 ms, or 4 ms in games that need a slow restart. The first call
-  // finds out which game does: it takes 0.1 s, and other threads wait for it.
+  // finds out if this game does: it takes 0.1 s, and other threads wait for it.
   void Restart(Ale& ale) const;
 
   // Continues from a saved state. screen() is out of date until the next Act.
@@ -43,8 +43,8 @@ class AtariGame {
   const std::string& rom_path() const { return rom_path_; }
   std::int32_t mode() const { return mode_; }
   std::int32_t difficulty() const { return difficulty_; }
-  // Frames that ALE counts before an episode begins: some games start with actions. Loading is a
-  // start, too.
+  // The number of frames that ALE counts before an episode begins, because some games need actions
+  // to start. Loading a game starts it, too.
   std::int32_t start_frames() const { return start_frames_; }
   std::int32_t loading_frames() const { return loading_frames_; }
   std::int32_t screen_height() const { return screen_height_; }

@@ -25,7 +25,7 @@ LinearResize::LinearResize(std::int32_t src_height, std::int32_t src_width,
 std::vector<LinearResize::Tap> LinearResize::MakeTaps(std::int32_t src_size,
                                                       std::int32_t dst_size, Weights weights,
                                                       bool clamp) {
-  // in OpenCV's order of operations, because it affects rounding
+  // computed in OpenCV's order of operations, because that affects rounding
   const double growth = static_cast<double>(dst_size) / src_size;
   const double scale = 1.0 / growth;
   std::vector<Tap> taps;

@@ -23,10 +23,10 @@ NativeRules NativeRules::Start(const AtariGame& game, const char* name,
     rules.state_ = atari2600::StartRules(*rules.ours_, game.mode());
   } else {
     rules.ales_ = std::make_unique<AleRules>(game.rom_path(), rom, memory);
-    // the last two frames of the reset are enough: the first of them takes the score for a reward
+    // two steps stand for the frames of the reset: the first one takes the score for a reward
     rules.Step();
   }
-  // a reset ends with one more look at the memory
+  // a reset ends with one more reading of the memory
   rules.Step();
   return rules;
 }

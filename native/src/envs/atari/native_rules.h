@@ -24,7 +24,7 @@ class NativeRules {
   // The same rules in the same state, for other memory.
   NativeRules(const NativeRules& other, const Memory& memory);
 
-  // Looks at the memory; to be called after each frame.
+  // Reads the memory; to be called after each frame.
   void Step();
   std::int32_t Reward() const;  // the last frame's
   std::int32_t Lives() const;

@@ -52,7 +52,7 @@ void AtariScreen::Clear() {
 }
 
 void AtariScreen::CaptureEarlier(const std::uint8_t* raw) {
-  // without maxpool nobody would see it
+  // without maxpool the earlier screen is not used
   if (options_.maxpool) Take(raw, earlier_);
 }
 
@@ -60,7 +60,7 @@ void AtariScreen::CaptureLast(const std::uint8_t* raw) { Take(raw, last_); }
 
 void AtariScreen::Take(const std::uint8_t* raw, Capture& capture) {
   const std::size_t width = static_cast<std::size_t>(options_.raw_width);
-  // there is nothing to compare with: all rows are new
+  // without a screen to compare with, all rows count as changed
   if (!capture.valid) {
     std::memcpy(capture.raw.data(), raw, capture.raw.size());
     std::fill(capture.changed.begin(), capture.changed.end(), std::uint8_t{1});

@@ -76,7 +76,7 @@ class AtariScreen {
   Capture earlier_;
   Capture last_;
   std::vector<std::uint8_t> pooled_;       // (raw_height, row_bytes)
-  std::vector<std::uint8_t> pooled_dirty_;  // (raw_height,) differs from the newest frame's
+  std::vector<std::uint8_t> pooled_dirty_;  // (raw_height,) 1: not yet in the newest frame
   std::vector<std::uint8_t> row_;          // (2, row_bytes) scratch
 
   FrameRing stack_;

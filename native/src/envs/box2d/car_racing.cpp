@@ -67,7 +67,7 @@ struct RaceTask::Race {
   race::Colors colors;
   race::Road road;
   std::int32_t first_tile;
-  std::vector<std::uint8_t> was_touched;  // by any part of the car; per tile
+  std::vector<std::uint8_t> was_touched;  // per tile: by any part of the car
   std::vector<std::uint8_t> is_visited;   // by a wheel
   race::Car car;
 };

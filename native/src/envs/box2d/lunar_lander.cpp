@@ -42,7 +42,8 @@ constexpr float kFireLeft = 1;
 constexpr float kFireMain = 2;
 constexpr float kFireRight = 3;
 
-// The strength of the wind, which is never periodic; `index`: the step's number plus a drawn one.
+// The strength of the wind, which is never periodic; `index` is the number of the step plus a drawn
+// number.
 double Gust(std::int32_t index, double power) {
   return std::tanh(std::sin(0.02 * index) + std::sin(kPi * 0.01 * index)) * power;
 }

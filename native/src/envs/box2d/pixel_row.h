@@ -177,8 +177,8 @@ class PixelRow {
     mixed_[column / 64] |= std::uint64_t{1} << column % 64;
   }
 
-  // Masks, first empty and then full: a window that begins n before the middle has all but its
-  // first n.
+  // Masks, first empty and then full: a window that begins n masks before the middle has all but
+  // its first n pixels.
   static constexpr std::array<Lanes, 2 * kMostPixels> kFrom = [] {
     std::array<Lanes, 2 * kMostPixels> masks{};
     std::fill(masks.begin() + kMostPixels, masks.end(), ~Lanes{0});

@@ -41,14 +41,14 @@ std::int32_t Crossing(const Canvas::Side& side, bool smooth, std::int32_t y) {
 
 Span Between(std::int32_t left, std::int32_t right, bool smooth) {
   if (!smooth) return {left, right};
-  // rounded; the bounds are half a pixel and a bit further inside
+  // rounded, after both bounds were moved inside by 2^-16 of a pixel
   const auto round = [](std::int32_t x) { return (x >> 16) + ((x & 32768) >> 15); };
   const std::int32_t first = round(left + 1);
   const std::int32_t last = round(right - 1);
   return {std::min(first, last), std::max(first, last)};
 }
 
-// Rows from y on, downwards; in each, a span of pixels has its colour already.
+// Rows from y on, downwards; in each, the pixels of the span `hidden` have their colour already.
 struct Rows {
   std::int32_t y;
   std::span<PixelRow> rows;
@@ -241,7 +241,7 @@ void Canvas::Add(std::span<const Pixel> corners, Lanes color, bool smooth) {
   shape.first_row = std::max(top.y, 0);
   Pixel before = corners.back();
   for (const Pixel at : corners) {
-    // a level side of a plain polygon counts where its neighbours would leave it out
+    // plain polygons keep level sides, which the neighbouring sides may leave out
     const bool is_down = before.y < at.y;
     const Pixel upper = is_down ? before : at;
     const Pixel lower = is_down ? at : before;
@@ -281,7 +281,8 @@ void Canvas::AddSpans(Shape& shape) {
   RoundAll(left.data(), right.data(), num_rows, &spans_[shape.spans]);
 }
 
-// Moves both ends to the edge of the picture. False: the line does not enter it.
+// Moves ends that lie outside of the picture to its edge. False: the line does not enter the
+// picture.
 bool Canvas::Clip(Pixel& from, Pixel& to) {
   while (true) {
     std::int32_t code = Beyond(from);
@@ -292,7 +293,7 @@ bool Canvas::Clip(Pixel& from, Pixel& to) {
       std::swap(from, to);
       code = other;
     }
-    // in float, as in gfxdraw
+    // computed in float, as in gfxdraw
     const float slope = to.x != from.x ? static_cast<float>(to.y - from.y) /
                                              static_cast<float>(to.x - from.x)
                                        : 1.0F;
@@ -327,7 +328,7 @@ void Canvas::AddLine(Shape& shape, Pixel from, Pixel to) {
           .per_step = 0,
           .end = end};
   const std::int32_t minor = std::min(across, along);
-  // in steps of 2^-16, as in gfxdraw
+  // the slope is in steps of 2^-16, as in gfxdraw
   if (minor == 0) return;
   line.slope = static_cast<std::uint32_t>((minor << 16) / line.length);
   line.per_step = 1.0 / line.slope;

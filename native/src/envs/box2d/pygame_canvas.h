@@ -48,7 +48,7 @@ class Canvas {
     Lanes color;
     std::int32_t first_y, last_y;
     std::int32_t first_row;   // the shape's first row on the picture
-    std::int32_t spans = -1;  // its rows' first one; -1: it is plain, or a row has several
+    std::int32_t spans = -1;  // index of the first span; -1: it is plain, or a row has several
     std::int32_t num_sides = 0;
     std::int32_t num_lines = 0;
     std::array<Side, kMaxCorners> sides;

@@ -12,7 +12,7 @@ namespace rollouts::race {
 
 class Digits {
  public:
-  // Makes four characters or more, without decimals.
+  // Writes the score without decimals, in at least four characters.
   explicit Digits(double score);
 
   // Tells if a row differs from the one above it.

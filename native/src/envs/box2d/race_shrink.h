@@ -38,7 +38,7 @@ class Shrink {
   std::uint32_t column_share_;  // 2^16 / number of pixels that become one
   std::uint32_t row_share_;
   std::uint32_t row_space_;     // number of rows that become one, in 2^-14
-  std::uint32_t row_left_ = 0;  // how much of them is still to come
+  std::uint32_t row_left_ = 0;  // the part of them that is still to come
   PixelColumns columns_;
   // four lanes for each column, as in the next five
   std::vector<std::uint16_t> first_weights_;

@@ -50,7 +50,7 @@ std::array<Checkpoint, kCheckpoints> DrawCheckpoints(TapeDraws& draws) {
   return checkpoints;
 }
 
-// Drives from one checkpoint to the next, for five laps or the most steps.
+// Drives from one checkpoint to the next, for five laps or the largest number of steps.
 std::vector<Step> Drive(const std::array<Checkpoint, kCheckpoints>& checkpoints) {
   std::vector<Step> steps;
   double x = 1.5 * kTrackRad;
@@ -112,7 +112,8 @@ bool EndsMeet(const std::vector<Step>& lap) {
   return std::sqrt(across_x * across_x + across_y * across_y) <= kDetailStep;
 }
 
-// Tells if each tile has a kerb: the tiles of hard turns have, and some before them.
+// Tells if each tile has a kerb: the tiles of hard turns have one, and so have some tiles before
+// them.
 std::vector<std::uint8_t> Kerbs(const std::vector<Step>& lap) {
   const auto n = static_cast<std::int32_t>(lap.size());
   std::vector<std::uint8_t> kerbs(n);

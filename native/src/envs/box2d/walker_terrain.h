@@ -18,7 +18,7 @@ inline constexpr double kViewportHeight = 400;
 inline constexpr double kTerrainStep = 14 / kScale;
 inline constexpr std::int32_t kTerrainLength = 200;  // steps
 inline constexpr double kTerrainHeight = kViewportHeight / kScale / 4;
-inline constexpr std::int32_t kTerrainGrass = 10;      // steps between obstacles: the most
+inline constexpr std::int32_t kTerrainGrass = 10;      // the most steps between obstacles
 inline constexpr std::int32_t kTerrainStartpad = 20;   // steps
 
 struct Corner {

@@ -68,7 +68,7 @@ DmControl::DmControl(const Config& config)
 
 // Draws a start, which may still need substeps to come to rest.
 void DmControl::Draw(Rng& rng) {
-  // first of all, so that a start does not depend on the episode before
+  // done first of all, so that a start does not depend on the episode before
   changes_.BeginEpisode(physics_, rng);
   // the task's changes of the model come before positions that depend on them
   task_->DrawModel(rng);
@@ -147,7 +147,7 @@ void DmControl::SaveState(std::vector<std::uint8_t>& out) const {
   const std::span<double> remembered = task_->Memory();
   MujocoMemory memory{{remembered.begin(), remembered.end()}, {}, shown_, changes_};
   if (memory.shown.empty()) {
-    // as doubles, whatever the observation's dtype, so that nothing is rounded twice
+    // saved as doubles, whatever the observation's dtype, so that nothing is rounded twice
     memory.shown.resize(static_cast<std::size_t>(ObservationSize()));
     dmc::Observation writer(reinterpret_cast<std::uint8_t*>(memory.shown.data()), false);
     task_->Observe(writer);
@@ -164,7 +164,7 @@ void DmControl::LoadState(std::span<const std::uint8_t> state) {
   std::copy(memory.infos.begin(), memory.infos.end(), remembered.begin());
   shown_ = std::move(memory.shown);
   changes_ = std::move(memory.changes);
-  // last, because it may fail: a failed simulation keeps what its next episode needs
+  // done last, because it may fail: a failed simulation keeps what its next episode needs
   physics_.Refresh();
 }
 

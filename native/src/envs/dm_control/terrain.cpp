@@ -12,7 +12,7 @@
 namespace rollouts::dmc {
 namespace {
 
-constexpr double kSmoothness = 0.15;  // 0: as bumpy as possible, 1: smooth; dm_control's
+constexpr double kSmoothness = 0.15;  // 0: as bumpy as possible, 1: smooth; as in dm_control
 constexpr double kBumpMetres = 2;
 constexpr std::int32_t kLeastBumps = 3;  // along one side; fewer have no neighbours to mirror
 

@@ -9,7 +9,7 @@ namespace rollouts::minigrid {
 namespace {
 
 // Writes a row of tiles, pixel row by pixel row, and returns its end. `kRow`: bytes of a tile's row
-// where the compiler has them, else 0.
+// if known at compile time, else 0.
 template <std::size_t kRow>
 std::uint8_t* CopyTiles(const std::uint8_t* const* tiles, std::int32_t columns, std::int32_t size,
                         std::uint8_t* to) {
@@ -65,7 +65,7 @@ void DrawGrid(const ShownConfig& config, const Grid& grid, const Tiles& tiles,
   WriteTiles(grid.width, grid.height, config.tile_size, tile_of, image);
 }
 
-// Draws the agent's view, which looks up; visible cells are always lighter in it.
+// Draws the agent's view, in which the agent faces up; its visible cells are always lighter.
 void DrawView(const ShownConfig& config, const Grid& grid, const Tiles& tiles,
               std::uint8_t* image) {
   const std::int32_t side = config.agent_view_size;

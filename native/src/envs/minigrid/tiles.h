@@ -19,8 +19,8 @@ class Tiles {
 
   explicit Tiles(std::int32_t size);
 
-  // Rows of 3 * size bytes, one after the other. `facing`: of the agent in the cell; -1: there is
-  // none.
+  // Rows of 3 * size bytes, one after the other. `facing`: the direction of the agent in the cell;
+  // -1: there is no agent.
   const std::uint8_t* At(Cell cell, std::int32_t facing, bool lit) const {
     return pixels_.data() + Number(number_[Shown(cell)], facing, lit) * bytes_;
   }

@@ -66,7 +66,7 @@ void PutValues(StateWriter& writer, const std::vector<double>& values) {
 
 std::vector<double> GetValues(StateReader& reader) {
   const auto size = reader.Get<std::uint64_t>();
-  // one by one, so that with a damaged size the bytes end before much memory is allocated
+  // read one by one, so that with a damaged size the bytes end before much memory is allocated
   std::vector<double> values;
   for (std::uint64_t i = 0; i < size; ++i) values.push_back(reader.Get<double>());
   return values;
@@ -124,15 +124,15 @@ void ModelChanges::BeginEpisode(Physics& physics, Rng& rng) {
   for (const ModelOverride& one : overrides_) {
     std::vector<double> values = one.low;
     for (std::size_t i = 0; i < one.high.size(); ++i) {
-      // in the order of fields and elements, because each draw advances the episode's stream
+      // drawn in the order of fields and elements, because each draw advances the episode's stream
       if (one.high[i] > one.low[i]) values[i] = rng.Uniform(one.low[i], one.high[i]);
     }
     if (one.drawn()) MakeRotations(physics.model(), one, values);
     makes_constants |= physics.SetField(one.field, values);
   }
-  // once, after all fields are set
+  // derived once, after all fields are set
   if (makes_constants) physics.DeriveConstants();
-  // last, so that after an exception the next episode tries again
+  // set last, so that after an exception the next episode tries again
   in_place_ = true;
 }
 

@@ -11,8 +11,8 @@
 namespace rollouts {
 namespace {
 
-// Checks the number of elements: a task's formulas read fixed ones, which a smaller model does not
-// have.
+// Checks the number of elements: a task's formulas read fixed elements, which a smaller model does
+// not have.
 void Need(const PhysicsModel& model, const char* what, std::int32_t has, std::int32_t needed) {
   if (has >= needed) return;
   throw SpecError("the model " + model.xml_path() + " has " + std::to_string(has) + " " + what +
@@ -150,7 +150,7 @@ void LoadMujoco(Physics& physics, MujocoMemory& memory, PixelView* pixels,
   for (double& value : memory.before) value = reader.Get<double>();
   GetDoubles(reader, memory.infos);
   GetDoubles(reader, memory.shown);
-  // those of the next episode; this episode's came with the simulation
+  // the changes of the next episode; those of this episode came with the simulation
   memory.changes.Load(reader, physics.model());
   if (pixels) pixels->Load(reader);
 }

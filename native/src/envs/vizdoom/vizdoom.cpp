@@ -186,7 +186,7 @@ struct Vizdoom::Engine {
   std::size_t row_bytes = 0;
   std::int32_t num_rows = 0;
   std::optional<AreaResize> resize;
-  std::optional<FrameRing> frames;  // unless the screen is observed unchanged
+  std::optional<FrameRing> frames;  // none if the screen is observed unchanged
   std::vector<double> buttons;
 };
 

@@ -18,7 +18,7 @@ Array = npt.NDArray[Any]
 
 
 class AgentColumns:
-    """Splits the observations of `ParallelEnvAsOne` into the arrays that engines give of groups.
+    """Splits observations of `ParallelEnvAsOne` into the arrays that engines return for groups.
 
     Attributes:
       groups: Groups of agents, in order.
@@ -45,7 +45,7 @@ class AgentColumns:
         return dict(zip(self._names, by_group, strict=True))
 
     def split(self, batch: Batch) -> tuple[Any, ...]:
-        """Adds to a batch `joined` of each group, and then each group's arrays."""
+        """Returns a batch's arrays, then `joined` of each group, and then each group's arrays."""
         obs, final = batch.obs, batch.final_obs
         ended = batch.terminated | batch.truncated
         # an environment that failed reports nothing of its agents and repeats its last step: all

@@ -64,8 +64,8 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
 
     The observation is a dict of dicts by group: obs, reward, episode_return (A,) float64, and
     terminated, truncated, active, joined (A,) int8; and `is_over` () int8. The environment's reward
-    is the sum of the agents' rewards. It terminates where the last agents terminate, and truncates
-    where the last agents are truncated.
+    is the sum of the agents' rewards. The environment terminates where the last agents terminate,
+    and truncates where the last agents are truncated.
 
     An agent takes part from the step after it appears in `agents` to the step that ends it or takes
     it out of `agents`; results for other agents are ignored. An agent that has ended comes back
@@ -108,7 +108,7 @@ class ParallelEnvAsOne(gymnasium.Env[Any, Any]):
         obs, infos = self.env.reset(seed=seed, options=options)
         self._returns = dict.fromkeys(self.env.possible_agents, 0.0)
         self._active = self._there = list(self.env.agents)
-        self._gone: set[Any] = set()  # ended, and in `agents` all the same
+        self._gone: set[Any] = set()  # agents that ended, but are still in `agents`
         return self._observation(obs, active=dict.fromkeys(self._there, 1)), self._told(infos)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

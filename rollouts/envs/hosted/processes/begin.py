@@ -16,7 +16,7 @@ from rollouts.machine.torch_threads import one_thread_after_fork
 
 # time for environments to end their step and to close once the host is gone
 LAST_RESORT_S = 60
-_TORCH_SEED = 67280421310721  # torch's seed in every process where nobody has set one
+_TORCH_SEED = 67280421310721  # torch's seed in every process where none was set
 
 
 def begin_process(*, is_fork: bool) -> None:
@@ -34,11 +34,11 @@ def seeded_apart(seed: int | None, env_id: int, incarnation: int) -> Iterator[No
     """Seeds the global generators of NumPy, `random` and torch before a block makes environments.
 
     A forked process has copies of its host's generators, so all processes would draw the same
-    numbers. torch has the same seed in every process that imports it, such as in this block.
+    numbers. torch, which the block may import, begins with the same seed in every process.
 
     Args:
-      seed: The host's seed. None: the next number of NumPy's generator, so that a script that
-        seeded it draws the same numbers each time after a fork.
+      seed: The host's seed. None: the next number of NumPy's global generator. If a script seeds
+        that, forked processes draw the same numbers in each run.
       env_id: The env_id of the process's first environment.
       incarnation: How many processes had these environments before.
     """

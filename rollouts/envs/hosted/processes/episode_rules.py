@@ -19,7 +19,8 @@ from gymnasium.vector import AutoresetMode
 from rollouts.envs.hosted.processes.copies import plain_info
 from rollouts.envs.hosted.processes.records import EnvFn, Setup
 
-# attempts to make a failed environment whose reset fails; after them it waits for the next step
+# attempts to begin an episode after a failure, which make the environment again if its reset fails;
+# after them the next step tries again
 RECOVERY_ATTEMPTS = 2
 
 Array = npt.NDArray[Any]
@@ -35,7 +36,7 @@ class EpisodeRules:
     def __init__(
         self, envs: list[gymnasium.Env[Any, Any]], makers: Sequence[EnvFn], setup: Setup
     ) -> None:
-        """Takes environments, and what makes them again; none has begun an episode."""
+        """Takes environments that begin their first episode, and the functions that make them."""
         self._envs, self._makers, self._setup = envs, makers, setup
         self._mode = setup.autoreset_mode
         self.must_reset = [True] * len(envs)
@@ -70,7 +71,7 @@ class EpisodeRules:
         return self._mode is AutoresetMode.SAME_STEP
 
     def recover(self, row: int, num_attempts: int, show: Callable[[Any, Any], None]) -> None:
-        """Begins an episode and shows it; gives up when all attempts have failed."""
+        """Begins an episode, and calls `show` with its start; gives up after the last attempt."""
         for _ in range(num_attempts):
             with contextlib.suppress(Exception):
                 show(*self.begin(row, None, None))
@@ -93,7 +94,7 @@ class EpisodeRules:
 
 
 def show_cut(arrays: dict[str, Array], rows: Any) -> None:
-    """Shows rows whose episode was cut short: truncated, without a reward."""
+    """Writes the results of rows whose episode was cut short: truncated, without a reward."""
     arrays["reward"][rows] = 0.0
     arrays["terminated"][rows] = False
     arrays["was_reset"][rows] = False

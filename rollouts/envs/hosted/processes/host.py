@@ -33,10 +33,11 @@ Array = npt.NDArray[Any]
 class Host:
     """Runs environments, in processes or in this one. Rows are their indices, 0 to N - 1.
 
-    A part is a group of neighbouring environments that are stepped one after the other, those of a
-    process. `setup`: the settings of its start. `rows`: the indices of its environments.
+    A part is a group of neighbouring environments that are stepped one after the other, such as
+    those of a process. Its `setup` has the settings with which it starts, its `rows` the indices of
+    its environments.
 
-    The content of a row lies in `arrays` and in `records`, from the moment in which it is done
+    The content of a row lies in `arrays` and in `records` from the moment when the row is done
     until it is sent again. `lost` has rows whose episode was lost while they were not at work,
     until they are sent again.
 
@@ -146,7 +147,7 @@ class Host:
                 self._send(part, Kind.RESET, pickle.dumps(message))
 
     def fail(self, row: int, failure: ProcessFailure) -> None:
-        """Cuts the episode of a row short that is not at work, and reports the row as done.
+        """Cuts short the episode of a row that is not at work, and reports the row as done.
 
         In same-step mode the row is done when its next episode has begun.
         """
@@ -156,7 +157,7 @@ class Host:
             self._cut_short(rows, failure)
 
     def _cut_short(self, rows: Array, failure: ProcessFailure) -> None:
-        """Cuts short episodes of rows marked busy here that have no call in their process."""
+        """Cuts short episodes of rows that are marked busy, but that no process works on."""
         for row in rows.tolist():
             self.lost.pop(row, None)
         if self._mode is AutoresetMode.SAME_STEP:
@@ -189,7 +190,7 @@ class Host:
 
     def _shares(self, rows: Array | None) -> Iterable[tuple[Any, Any, Array]]:
         """Yields each part with its share of `rows`: positions in `rows`, indices in the part."""
-        # a copy of the list: a part that starts again meanwhile needs nothing more
+        # a copy of the list: a part that is started again meanwhile is not sent anything
         for part in list(self._parts):
             if rows is None:
                 yield part, part.rows, np.arange(len(part.rows))

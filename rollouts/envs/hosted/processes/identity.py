@@ -25,7 +25,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 _lock = threading.RLock()
-# the lock is held over a fork, so that no thread holds it in the new process
+# the forking thread holds the lock during a fork, so that it is free in the new process
 os.register_at_fork(
     before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
 )
@@ -43,8 +43,8 @@ def dumps(value: Any, known: Set[str] | None) -> bytes:
       known: Keys of the objects that the receiver has; the rest is sent by value. None: the
         receiver is this process.
     """
-    # plain pickle is ten times as fast, and the same for values that name nothing of the main
-    # script
+    # plain pickle is ten times as fast, and does the same for values that refer to nothing in the
+    # main script
     if not cloudpickle.list_registry_pickle_by_value():
         try:
             data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
@@ -65,7 +65,7 @@ def dumps_for_host(value: Any) -> bytes:
 def share_with_forks() -> Set[str]:
     """Gives keys to the objects that forks of this process will have; returns all keys.
 
-    These are functions of the main script, and classes of it or of any function.
+    These are functions and classes of the main script, and classes that a function defines.
     """
     for value in list(vars(sys.modules["__main__"]).values()):
         if isinstance(value, types.FunctionType) and value.__module__ == "__main__":
@@ -82,7 +82,7 @@ def keep_those_of_host() -> None:
     """Marks all objects with a key as known to the host, until the process ends."""
     with _lock:
         _of_host.clear()
-        # the items hold their objects: one that garbage collection frees meanwhile is left out
+        # `items` holds its objects meanwhile; an object that is freed already is left out
         _of_host.update(_objects.items())
 
 
@@ -119,7 +119,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         key = _keys.get(one)
         if key is None or (self._known is not None and key not in self._known):
             reduced = super().reducer_override(one)
-            # a reduction of two parts is a type of Python's own
+            # only types of Python's own have a reduction of two parts; they need no key
             if reduced is NotImplemented or len(reduced) == 2:
                 return reduced
             key = _key_of(one)

@@ -29,8 +29,8 @@ _LOOK_AROUND_MS = 1000
 class ProcessHost(Host):
     """Runs environments in processes.
 
-    A process that dies is started again at once. Its environments that were at work are done with a
-    failure; the others are in `lost` until they are sent again.
+    A process that dies is started again at once. Those of its environments that were at work are
+    reported as done, with a failure; the others are in `lost` until they are sent again.
     """
 
     _parts: list[EnvProcess]

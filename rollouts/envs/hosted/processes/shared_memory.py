@@ -52,7 +52,7 @@ class BlockLayout:
 
     @classmethod
     def of(cls, shapes: Iterable[tuple[str, tuple[int, ...], npt.DTypeLike]]) -> BlockLayout:
-        """Lays arrays out one behind the other."""
+        """Lays arrays out one after the other."""
         fields, offset = {}, 0
         for name, shape, dtype in shapes:
             field = Field(name, shape, np.dtype(dtype), offset)

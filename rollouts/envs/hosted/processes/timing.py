@@ -172,7 +172,7 @@ def waiting_advice(arrays: Mapping[str, Array], num_envs: int, num_cpus: int) ->
       num_cpus: CPUs that the processes may use.
 
     Returns:
-      The advice. None: they do not wait, or there are processes enough to keep the CPUs busy.
+      The advice. None: they do not wait, or there are enough processes to keep the CPUs busy.
     """
     waited_s, stepped_s = float(arrays["waited_s"].sum()), float(arrays["stepped_s"].sum())
     if waited_s < _TOLD_WAIT_S or waited_s < _TOLD_SHARE * stepped_s:

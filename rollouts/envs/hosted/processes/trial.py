@@ -30,13 +30,14 @@ from rollouts.envs.hosted.processes.records import EnvFn
 from rollouts.envs.hosted.processes.timing import StepClock
 from rollouts.envs.hosted.processes.wire import deadline_of
 
-# how long steps are tried; one at least
+# how long steps are tried; at least one step is
 _TRIAL_S = 0.02
 _NUM_ACTIONS = 100
-# a reset and steps that wait longer than this are worth a process each
+# a trial that lasts longer than this is ended; if it mostly waits, each environment gets a process
 _PATIENCE_S = 5.0
 _LATE_WAITING_SHARE = 0.5  # share of that time; a longer computation may be loading and compiling
-# a step that waits less of its time does not, and one that waits gives its CPU away
+# steps count as waiting if they wait for at least this share of their time, and if they give their
+# CPU away so many times each
 _WAITING_SHARE = 0.2
 _SWITCHES_PER_STEP = 0.5
 
@@ -46,8 +47,8 @@ class StepTrial:
     """Measurements of the steps that were tried.
 
     Attributes:
-      stepped_s, waited_s: How long they took, and how much of it the process waited for anything
-        but a CPU; waits for a CPU are not in either.
+      stepped_s, waited_s: How long they took, and how much of that time the process waited for
+        anything but a CPU; neither includes waits for a CPU.
       num_steps, num_switches: Steps, and how often the process gave its CPU away in them.
     """
 
@@ -57,7 +58,7 @@ class StepTrial:
     num_switches: int
 
     def num_processes(self, num_envs: int, num_cpus: int) -> int:
-        """Processes that keep the CPUs busy with such steps.
+        """Number of processes that keep the CPUs busy with such steps.
 
         Where steps wait for anything but a CPU, the number is doubled to be sure.
         """
@@ -72,13 +73,13 @@ class StepTrial:
 
 
 def default_processes(env_fn: EnvFn, context: BaseContext, num_envs: int, num_cpus: int) -> int:
-    """Processes for N environments such as the one that `env_fn` makes.
+    """Number of processes for N environments like the one that `env_fn` makes.
 
     With more environments than CPUs one is made in a process of its own, reset and stepped with
-    random actions for 20 ms, a step at least, and closed; what it does there reaches nobody.
-    Where that fails, as many processes as CPUs: the caller gets the reason from there. What takes
-    longer than 5 s is not waited for: a process each if it has mostly waited so far, else as many
-    as CPUs.
+    random actions for 20 ms, at least one step, and closed. Where that fails, there are as
+    many processes as CPUs, and they report the reason to the caller. A reset and steps that take
+    longer than 5 s are not waited for: each environment gets a process if they have mostly waited
+    so far, else there are as many processes as CPUs.
     """
     if num_envs <= num_cpus:
         return num_envs

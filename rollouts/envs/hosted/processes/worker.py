@@ -66,7 +66,7 @@ def run_worker(
                 report = functools.partial(_report, link, len(envs))
                 _serve(link, EnvWorker(report, envs, makers, setup, memory))
     if is_orphan():
-        # without a signal for it: nobody is left to end this process if an environment hangs
+        # the host is gone, perhaps without a signal: this alarm ends an environment that hangs
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(LAST_RESORT_S)
     sock.close()

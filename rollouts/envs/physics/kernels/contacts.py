@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warp as wp
 
-# gradients are not needed, and are half of what would be compiled
+# gradients are not needed, and would double the code to compile
 wp.set_module_options({"enable_backward": False})
 
 _PLANE = wp.constant(0)  # mjGEOM_PLANE
@@ -22,7 +22,7 @@ def align_with_capsules(
     geom_xmat: wp.array2d[wp.mat33],
     frames: wp.array[wp.mat33],
 ):
-    """Lays friction between a plane and a capsule along the capsule, however steep it is.
+    """Aligns friction between a plane and a capsule with the capsule, however steep it is.
 
     mujoco_warp does so up to 60 degrees only. The direction matters, as a friction pyramid has
     corners.

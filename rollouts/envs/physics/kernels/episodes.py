@@ -10,7 +10,7 @@ import warp as wp
 
 from rollouts.envs.physics.kernels.structs import BatchRows, Clock, StepOutcome, Totals
 
-# gradients are not needed, and are half of what would be compiled
+# gradients are not needed, and would double the code to compile
 wp.set_module_options({"enable_backward": False})
 
 STEP = wp.constant(0)
@@ -21,14 +21,14 @@ NEXT_STEP = wp.constant(0)
 SAME_STEP = wp.constant(1)
 DISABLED = wp.constant(2)
 
-# a fault's lowest byte; above it overflow bits of mujoco_warp
+# kinds of a fault, in its lowest byte; the bits above are mujoco_warp's overflow bits
 NOT_FINITE = wp.constant(1)
 OVERFLOW = wp.constant(2)
 ENDED = wp.constant(3)
 REWARD = wp.constant(4)
 NO_START = wp.constant(5)
 
-# MuJoCo, too, takes a larger number for a fault (mjMAXVAL)
+# MuJoCo, too, treats a larger number as a fault (mjMAXVAL)
 _LARGEST = wp.constant(1.0e10)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warp as wp
 
-# gradients are not needed, and are half of what would be compiled
+# gradients are not needed, and would double the code to compile
 wp.set_module_options({"enable_backward": False})
 
 

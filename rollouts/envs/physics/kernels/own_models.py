@@ -7,7 +7,7 @@ import warp as wp
 
 from rollouts.envs.physics.kernels.structs import StepOutcome
 
-# gradients are not needed, and are half of what would be compiled
+# gradients are not needed, and would double the code to compile
 wp.set_module_options({"enable_backward": False})
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of a start: draws until no bodies touch, and steps until they have come to rest."""
+"""Loops at an episode's start: draws until no bodies touch, and steps until they are at rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warp as wp
 from rollouts.envs.physics.kernels.episodes import NO_START
 from rollouts.envs.physics.kernels.structs import Clock
 
-# gradients are not needed, and are half of what would be compiled
+# gradients are not needed, and would double the code to compile
 wp.set_module_options({"enable_backward": False})
 
 # draws of a start before it fails; models of the suite accept at least one draw in ten
@@ -22,7 +22,7 @@ def begin_tries(
     tries: wp.array[int],
     goes_on: wp.array[int],
 ):
-    """Marks worlds that begin an episode to draw; sets `goes_on` (1,), which was 0, if one does."""
+    """Marks worlds that begin, so that they draw; sets `goes_on` (1,), which was 0, if one does."""
     w = wp.tid()
     pending[w] = beginning[w]
     tries[w] = 0
@@ -54,7 +54,7 @@ def end_try(
     tries: wp.array[int],
     goes_on: wp.array[int],
 ):
-    """Marks worlds that touch to draw again; all worlds, if there were more contacts than `memory`.
+    """Marks worlds whose bodies touch, so that they draw again; all, if contacts exceeded `memory`.
 
     Sets `goes_on` (1,), which was 0, if a world draws again.
     """

@@ -8,7 +8,7 @@ import warp as wp
 from rollouts.envs.physics.kernels.philox import normal, uniform_in
 from rollouts.envs.physics.kernels.structs import Clock
 
-# gradients are not needed, and are half of what would be compiled
+# gradients are not needed, and would double the code to compile
 wp.set_module_options({"enable_backward": False})
 
 # how positions and velocities are drawn
@@ -52,8 +52,8 @@ def start_episodes(
 ):
     """Draws positions and velocities of worlds that begin, and sets their clocks.
 
-    Episodes begin around `qpos0`, one row for all worlds or one for each. `draws` counts the
-    numbers taken from their streams before.
+    Episodes begin around `qpos0`, one row for all worlds or one for each. `draws` is the count of
+    numbers that were already taken from their streams.
     """
     w = wp.tid()
     if not beginning[w]:

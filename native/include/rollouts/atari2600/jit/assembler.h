@@ -37,7 +37,7 @@ struct Place {
 // The place in the code of a jump's distance, which is filled in later.
 using Distance = std::size_t;
 
-// Operations are on registers of 32 bits unless the name has another number.
+// Operations are on registers of 32 bits unless the name contains another width.
 class Assembler {
  public:
   std::size_t size() const { return code_.size(); }

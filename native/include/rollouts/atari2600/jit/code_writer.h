@@ -219,8 +219,8 @@ class CodeWriter {
     asm_.Return();
   }
 
-  // Makes, for each page, the jump to the address in AX: DI is the record, CX and DX the parts of
-  // its target.
+  // Makes, for each page, code that jumps to the address in AX. In it DI is the record, and CX and
+  // DX are the parts of its target.
   void MakeDispatchers() {
     for (I32 page = 0; page < (HasSlices() ? 1 : Pages()); ++page) {
       dispatchers_.push_back(asm_.size());

@@ -128,8 +128,8 @@ class InstructionWriter : public StackWriter {
     return true;
   }
 
-  // Does all rounds but the last of a loop that only counts at once; leaves a loop that waits for
-  // the timer to the caller. See SkipLoop.
+  // Writes code that does all rounds but the last of a counting loop at once; a loop that waits for
+  // the timer is left to the caller. See SkipLoop.
   bool CompileWait(const Instruction& op) {
     const bool while_positive = op.handler == kWaitPlus;
     const I32 taken = 1 + (op.operand >> 15);
@@ -144,7 +144,7 @@ class InstructionWriter : public StackWriter {
       asm_.Test8(kResult);
     }
     const Distance goes_on = asm_.Jump(while_positive ? kNotZero : kZero);
-    // rounds; none for a counter that the flags do not describe
+    // the number of rounds; none are done where the flags do not describe the counter
     asm_.Move(kAx, counter);
     if (!while_positive) asm_.Do(kSub, kAx, 1);
     asm_.Do(kCmp, kAx, while_positive ? 0x7f : 0xff);

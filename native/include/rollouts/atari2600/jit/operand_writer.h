@@ -40,7 +40,7 @@ class OperandWriter : public CodeWriter {
     if (to != kAx) asm_.Move(to, kAx);
   }
 
-  // Cycles from the instruction's end, which takes `op.cycles`, to the block's.
+  // Cycles from the end of an instruction, which takes `op.cycles`, to the end of its block.
   I32 Behind(const Instruction& op) { return TargetOf(at_).cycles - op.cycles; }
   void Now(Register to, const Instruction& op) {
     if (Behind(op)) {

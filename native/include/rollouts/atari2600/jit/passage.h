@@ -10,7 +10,7 @@
 
 namespace rollouts::atari2600::jit {
 
-// Registers for those of the 6507. Functions preserve the first six, thunks the last two.
+// Registers that hold those of the 6507. Functions preserve the first six, thunks the last two.
 inline constexpr Register kA = kBx;
 inline constexpr Register kX = kBp;
 inline constexpr Register kY = kR12;

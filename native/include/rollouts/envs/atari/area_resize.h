@@ -54,7 +54,7 @@ class AreaResize {
   std::int32_t src_row_bytes_;
   std::int32_t dst_row_elements_;
   std::int32_t channels_;
-  std::int32_t cell_height_ = 0;  // both > 0: whole ratios in both directions
+  std::int32_t cell_height_ = 0;  // both > 0 where both ratios are whole numbers
   std::int32_t cell_width_ = 0;
 
   std::vector<RowRange> ranges_;      // (dst_height,)

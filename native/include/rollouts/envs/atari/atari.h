@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Atari 2600 games on the Arcade Learning Environment, preprocessed as by
-// ale_py.vector_env.AtariVectorEnv (ale-py 0.12.1), whose option names these are.
-// With the same options, and without random draws, observations, rewards, ends and
-// lives are equal to it bit for bit, in every autoreset mode, but for `episodic_life`, whose
-// True is EnvPool's: "restart" is ale-py's.
+// ale_py.vector_env.AtariVectorEnv (ale-py 0.12.1), from which the names of the options are taken.
+// With the same options, and without random draws, observations, rewards, ends and lives are equal
+// to it bit for bit, in every autoreset mode. Only `episodic_life` has another meaning: True is as
+// in EnvPool, and "restart" is ale-py's True.
 #pragma once
 
 #include <array>
@@ -23,17 +23,17 @@ class Atari {
  public:
   struct Config {
     std::string rom_path;           // set by rollouts/families/atari.py from the id
-    std::string game_engine = "ale";  // set there too: what "auto" is for this game
+    std::string game_engine = "ale";  // set there too: the engine that "auto" means for this game
     // the emulator: "native" (our own console), "ale" (ale-py's), "auto" (native, for the games in
     // which it was compared with ale-py frame by frame and equal). All data are the same
     std::string engine = "auto";
     std::int32_t frameskip = 4;     // frames per step, 1 or more, all with the same action
-    std::int32_t stack_num = 4;     // frames in an observation, 1 or more; zeros where there is none
+    std::int32_t stack_num = 4;     // frames in an observation, 1 or more; zeros before the first
     // frames ("screen"), or the 128 bytes of the console's memory after each step ("ram"), as
-    // uint8 (stack_num, 128); the options of frames mean nothing then
+    // uint8 (stack_num, 128); the options of frames then have no effect
     std::string obs_type = "screen";
-    std::int32_t img_height = 84;   // pixels of a frame, 1 to 4096; 210 for most games' own
-    std::int32_t img_width = 84;    // pixels of a frame, 1 to 4096; 160 for a game's own
+    std::int32_t img_height = 84;   // pixels of a frame, 1 to 4096; most games have 210
+    std::int32_t img_width = 84;    // pixels of a frame, 1 to 4096; games have 160
     bool use_inter_area_resize = true;  // by area, as OpenCV's INTER_AREA; else bilinear
     bool grayscale = true;          // one channel; else RGB: one more axis of 3
     bool maxpool = true;            // pixelwise maximum of a step's last two frames
@@ -41,32 +41,32 @@ class Atari {
     std::int32_t noop_max = 30;
     bool use_fire_reset = true;     // press FIRE first, if the action set has it
 
-    // A lost life ends the episode; with true or "continue" the next goes on in the same game,
-    // with "restart" it is a new game. It goes on after one step of no-op (and one of FIRE where
-    // use_fire_reset applies), as in the DeepMind wrappers; EnvPool has single frames for those
-    // steps. reset() starts a new game. ale-py's True is "restart".
+    // A lost life ends the episode; with true or "continue" the next episode continues the same
+    // game, with "restart" it is a new game. The same game continues after one step of no-op (and
+    // one of FIRE where use_fire_reset applies), as in the DeepMind wrappers; in EnvPool these are
+    // single frames and not steps. reset() starts a new game. ale-py's True is "restart".
     Switch episodic_life = false;
     // A lost life sets `terminated`, and nothing else, as in ale-py. The episode goes on, with its
     // return, its length and its time limit, and the next step is one of the game: in next-step
-    // mode no row is the autoreset's, in same-step mode final_obs is the observation itself.
+    // mode there is no row for an autoreset, in same-step mode final_obs equals the observation.
     bool life_loss_info = false;
 
     bool reward_clipping = true;    // clips a step's reward to [-1, 1]
-    double repeat_action_probability = 0.25;  // in each frame, 0 to 1: the action before stays
+    double repeat_action_probability = 0.25;  // chance that a frame repeats the last action, 0 to 1
     bool full_action_space = false;  // all 18 actions of the joystick, else what the game uses
     // actions are (radius, theta, fire) in float32, from [0, -pi, 0] to [1, pi, 1]: the joystick in
     // polar coordinates, and how far a paddle turns. All 18 combinations can be pressed, whatever
-    // full_action_space is. Beyond those bounds an action means what joystick.h says.
+    // full_action_space is. For actions beyond those bounds, see joystick.h.
     bool continuous = false;
     // with continuous: x = radius cos(theta), y = radius sin(theta) and fire press beyond it; 0 to 1
     double continuous_action_threshold = 0.5;
-    // one of the game's list, -1: its own default. What a mode lays out at random (Adventure's
-    // mode 2), it lays out alike in every episode
+    // one from the game's list; -1: the game's default. Objects that a mode places at random
+    // (Adventure's mode 2) are in the same places in every episode
     std::int32_t mode = -1;
-    std::int32_t difficulty = -1;    // one of the game's list, -1: its own default
+    std::int32_t difficulty = -1;    // one from the game's list; -1: the game's default
     bool ram_info = false;           // gives the info "ram", the 128 bytes of the console's memory
   };
-  using Action = std::uint8_t;  // bytes: of an int32, or with `continuous` of kJoystickAxes floats
+  using Action = std::uint8_t;  // bytes of an int32 or, with `continuous`, of kJoystickAxes floats
   using Obs = std::uint8_t;
 
   template <typename Visitor>
@@ -117,7 +117,7 @@ class Atari {
   // LoadState and the next Step the screen is two frames ahead, because ALE saves none.
   std::array<std::int32_t, 2> Render(std::vector<std::uint8_t>& rgb) const;
   // ALE saves no frame buffers: parts of the screen that the next frame does not draw are not
-  // restored. Only Yars' Revenge is known to show it, in some pixels of the first frame after a
+  // restored. Only Yars' Revenge is known to be affected, in some pixels of the first frame after a
   // LoadState, and only with a frameskip of 1, or of 2 with maxpool, where that frame is observed.
   void SaveState(std::vector<std::uint8_t>& out) const;
   void LoadState(std::span<const std::uint8_t> state);

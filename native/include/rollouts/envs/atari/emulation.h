@@ -18,7 +18,7 @@ class AtariMachine;
 // One game; used by one thread.
 class AtariEmulation {
  public:
-  // Throws EngineError for a ROM of no known game.
+  // Throws EngineError for a ROM of an unknown game.
   AtariEmulation(const std::string& rom_path, std::int32_t frameskip);
   ~AtariEmulation();
 
@@ -34,9 +34,9 @@ class AtariEmulation {
 // One game in the native emulator, for comparing it with ale-py frame by frame; used by one thread.
 class AtariConsole {
  public:
-  // mode, difficulty: -1 is the game's own. Sticky actions are drawn as by ale-py with this
-  // random_seed. Throws EngineError for a ROM of no known game, SpecError for a mode that the game
-  // lacks.
+  // mode, difficulty: -1 is the game's default. Sticky actions are drawn as by ale-py with this
+  // random_seed. Throws EngineError for a ROM of an unknown game, SpecError for a mode that the
+  // game lacks.
   AtariConsole(const std::string& rom_path, std::int32_t mode, std::int32_t difficulty,
                float repeat_action_probability, std::uint32_t random_seed);
   ~AtariConsole();

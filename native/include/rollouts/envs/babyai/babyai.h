@@ -90,7 +90,7 @@ struct BabyAI {
   }
 
  private:
-  // The time limit that the instructions lead to, by their number; putting an object somewhere
+  // The time limit, which is proportional to the number of instructions; to put an object somewhere
   // counts twice.
   ROLLOUTS_HD static std::int32_t LimitOf(const Config& config, const babyai::Task& task) {
     std::int32_t ways = 0;

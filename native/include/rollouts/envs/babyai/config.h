@@ -26,11 +26,11 @@ struct BabyAIConfig {
   std::int32_t num_rows = 3;  // rows of rooms
   std::int32_t num_cols = 3;  // columns of rooms
   std::int32_t num_dists = 0;  // objects, minigrid's num_dists or num_objs
-  std::int32_t objs_per_room = 1;  // objects of each of two rooms
+  std::int32_t objs_per_room = 1;  // objects in each of two rooms
   std::int32_t num_doors = 2;  // doors of the agent's room
   std::int32_t select_by = 0;  // what says which door is meant: 'color', 'loc' or 'any' of both
   bool doors_open = false;  // all doors are open at first
-  bool start_carrying = false;  // the agent carries what it is to put elsewhere
+  bool start_carrying = false;  // the agent starts with the object that it is to put somewhere
   bool distractors = false;  // there are other objects
   bool strict = false;  // another door or object than the one meant is a failure, minigrid's debug
   bool red_blue = false;  // the doors are red and blue, minigrid's first_color and second_color
@@ -102,7 +102,7 @@ void VisitLevel(BabyAIConfig& config, Visitor& visit) {
 
 template <typename Check>
 void CheckLevel(const BabyAIConfig& config, Check& check) {
-  // bounds so that the grid is not too large, and a room has cells for its objects
+  // within these bounds the grid is not too large, and a room has enough cells for its objects
   const std::int32_t rooms = config.num_rows > config.num_cols ? config.num_rows : config.num_cols;
   const std::int32_t least = config.level == Level::kKeyCorridor ? 3 : 4;
   const std::int32_t inner = (config.room_size - 2) * (config.room_size - 2);

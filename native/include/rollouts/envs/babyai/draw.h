@@ -46,8 +46,8 @@ inline ROLLOUTS_NOINLINE bool PutAgent(Drawing& drawing, std::int32_t room) {
   return PlaceAgentInRoom(drawing.grid, drawing.rooms, room, drawing.rng);
 }
 
-// Adds objects to a room, or to any rooms (-1); `differ`: different from each other and from all
-// objects before.
+// Adds objects to a room, or to random rooms (-1); `differ`: no two alike, and none like an earlier
+// object.
 inline ROLLOUTS_NOINLINE bool AddDistractors(Drawing& drawing, std::int32_t room,
                                              std::int32_t count, bool differ) {
   Rooms& rooms = drawing.rooms;
@@ -117,20 +117,20 @@ inline ROLLOUTS_NOINLINE bool TellPutNext(Drawing& drawing, Cell what, Cell besi
   drawing.task.parts[0] = {kPutNext, 0, Like(what), Like(beside)};
   return true;
 }
-// Draws one of the objects that were put somewhere, from number `first` on.
+// Draws one of the objects placed so far, from number `first` on.
 inline ROLLOUTS_NOINLINE Cell DrawObject(Drawing& drawing, std::int32_t first) {
   const std::int32_t number = Draw(drawing.rng, first, drawing.rooms.num_objects);
   return drawing.grid.cells[drawing.rooms.objects[number]];
 }
 
-// Draws a description that some object fits; false: none was found in 101 tries.
+// Draws a description that fits some object; false: none was found in 101 tries.
 inline ROLLOUTS_NOINLINE bool DrawMeant(Drawing& drawing, bool doors, bool others,
                                         Description& meant) {
   const BabyAIConfig& config = drawing.config;
   Rng& rng = drawing.rng;
   for (std::int32_t i = 0; i < 101; ++i) {
     meant.color = Draw(rng, -1, minigrid::kNumColors);
-    // door, key, ball, box
+    // the types are door, key, ball and box; 0 is any of them
     meant.type = Draw(rng, doors ? 4 : 5, others ? 8 : 5);
     meant.where = config.locations && DrawBool(rng) ? Draw(rng, 1, 5) : kAnywhere;
     std::int32_t found = 0;
@@ -147,7 +147,7 @@ inline ROLLOUTS_NOINLINE bool DrawMeant(Drawing& drawing, bool doors, bool other
   return false;
 }
 
-// Draws the number of one of the bits that are set.
+// Draws one of the set bits; returns its number.
 ROLLOUTS_HD inline std::int32_t DrawBit(std::int32_t bits, Rng& rng) {
   std::int32_t numbers[8], count = 0;
   for (std::int32_t bit = 0; bit < 8; ++bit) {
@@ -172,7 +172,7 @@ inline ROLLOUTS_NOINLINE bool DrawSide(Drawing& drawing, std::int32_t side, bool
          (!both || DrawPart(drawing, task.parts[2 * side + 1]));
 }
 inline ROLLOUTS_NOINLINE bool DrawSentence(Drawing& drawing) {
-  // action, and, sequence
+  // one action, two joined by "and", or a sequence
   const std::int32_t kind = DrawBit(drawing.config.instr_kinds, drawing.rng);
   if (kind < 2) return DrawSide(drawing, 0, kind == 1);
   drawing.task.order = kBefore;  // two sides, each of one or two parts

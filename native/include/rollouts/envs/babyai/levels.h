@@ -76,8 +76,8 @@ inline ROLLOUTS_NOINLINE bool MakeOpen(Drawing& d) {
 }
 
 // Makes a room behind a locked door, whose key is anywhere. minigrid means to exclude the locked
-// room, but compares numbers of rooms by `is`, which is never true for two objects: so the key may
-// be in the locked room, and objects are in all rooms.
+// room, but compares numbers of rooms by `is`, which is false for two objects even if they are
+// equal. So the key may be in the locked room, and objects are in all rooms.
 inline ROLLOUTS_NOINLINE bool MakeBehindLock(Drawing& d) {
   const bool unlock = d.config.level == Level::kUnlock;
   const std::int32_t locked = DrawRoom(d);
@@ -177,7 +177,7 @@ inline ROLLOUTS_NOINLINE bool MakeOpenDoors(Drawing& d) {
 inline ROLLOUTS_NOINLINE bool MakePickupDist(Drawing& d) {
   if (!AddDistractors(d, -1, 5, /*differ=*/true) || !PutAgent(d, 0)) return false;
   Description meant = Like(DrawObject(d, 0));
-  // by type, by colour or by both
+  // the sentence names the type, the colour or both
   const std::int32_t by = Draw(d.rng, 0, 3);
   if (by == 0) meant.color = -1;
   if (by == 1) meant.type = 0;

@@ -28,7 +28,7 @@ enum Kind : std::int32_t { kGoTo, kPickUpIt, kOpenIt, kPutNext };
 
 struct Instruction {
   std::int32_t kind;
-  std::int32_t strict;       // failure with another object than those described
+  std::int32_t strict;       // the task fails with an object that is not described
   Description what, beside;  // the second is for kPutNext alone
 };
 
@@ -40,16 +40,16 @@ struct Task {
   Instruction parts[kMaxParts];
   std::int32_t order;
   std::int32_t both[2];            // the side has two parts, in any order
-  std::int32_t done[kMaxParts];    // parts of a side of two
+  std::int32_t done[kMaxParts];    // whether each part of a side of two is done
   std::int32_t carried[kMaxParts];  // what was carried when a part was last checked
-  std::int32_t first_done;         // the side that comes first
+  std::int32_t first_done;         // whether the side that comes first is done
   // by cell: marks of the objects there, since the reset or the last drop
   std::uint8_t places[(minigrid::kMaxCells + 3) / 4 * 4];
 };
 
 enum class Verdict : std::int32_t { kGoesOn, kSuccess, kFailure };
 
-// The marks of a part's objects: those to move, or those to put them next to.
+// The mark of a part's objects: of those to act on, or (`beside`) of those to put them next to.
 ROLLOUTS_HD constexpr std::int32_t MarkOf(std::int32_t part, bool beside) {
   return 2 * part + beside;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // BipedalWalker-v3 of Gymnasium (bipedal_walker.py) on the engine that it uses: with the same draws
 // and actions, observations, rewards and ends are equal to the bit to those of the reference's
-// first episode. Its later ones are made in the world of those before, and differ by that.
+// first episode. The reference makes later episodes in the world of the earlier ones, and they
+// differ for that reason.
 #pragma once
 
 #include <cstdint>

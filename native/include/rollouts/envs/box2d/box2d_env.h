@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// An environment whose world is Box2D's. Its task is a class with
-//   struct Config; static VisitConfig, CheckConfig, MakeSpec, as an environment's
+// An environment on a world of Box2D. Its task is a class with
+//   struct Config; static VisitConfig, CheckConfig, MakeSpec, as in core/env.h
 //   static constexpr std::int32_t kMaxActions     numbers of an action
 //   static std::int32_t ReadAction(const Config&, const std::uint8_t* bytes, float* numbers)
-//       from a row of the pool's actions; how many numbers
-//   Task(const Config&, TapeDraws&)               a new episode, with the step of no action that
-//       Gymnasium's reset ends with
+//       reads a row of the pool's actions; returns how many numbers it has
+//   Task(const Config&, TapeDraws&)               a new episode, after the step without an action
+//       with which Gymnasium's reset ends
 //   StepResult Step(const float* action, TapeDraws&)
 //   using Obs, void Observe(Obs* obs) const
 //   void AppendScene(std::vector<double>& out) const    what rollouts/rendering/box2d.py draws
 //   void WriteInfo(double* values) const    optional: where its spec announces infos
-//   Render(std::vector<std::uint8_t>& rgb) const    optional: draws a frame; its height and width
-//   static std::size_t NumLasting(const Config&)    optional: how many of an episode's first numbers
-//       the next one may have again
-//   static bool DrawsAnew(const Config&)    with it: whether it draws them all the same
+//   Render(std::vector<std::uint8_t>& rgb) const    optional: draws a frame; returns its height and
+//       width
+//   static std::size_t NumLasting(const Config&)    optional: how many of the first numbers that an
+//       episode draws the next episode may keep
+//   static bool DrawsAnew(const Config&)    with NumLasting: whether the next one draws them again
 #pragma once
 
 #include <algorithm>
@@ -52,8 +53,8 @@ class Box2DEnv {
   }
   static EnvSpec MakeSpec(const Config& config) { return Task::MakeSpec(config); }
 
-  // Runs turns of worlds that draw no picture: with pictures, the world is only a small part of a
-  // step.
+  // Runs turns of tasks without images: where a step draws an image, the world is only a small part
+  // of its cost.
   static void RunTurns(std::int32_t count, const std::function<void(std::int32_t)>& turn)
     requires(!requires(const Task& task, std::vector<std::uint8_t>& rgb) { task.Render(rgb); })
   {
@@ -65,7 +66,8 @@ class Box2DEnv {
   void Reset(Rng& rng, bool /*forced*/) {
     numbers_.clear();
     actions_.clear();
-    // made anew, as in Gymnasium's LunarLander, so that nothing of the former world shows
+    // the world is made anew, as in Gymnasium's LunarLander, so that nothing of the former one
+    // remains
     task_.reset();
     TapeDraws draws(rng, numbers_, AgainNext());
     try {
@@ -77,8 +79,7 @@ class Box2DEnv {
     SetLasting();
   }
 
-  // Continues from an environment of other options that this one replaces: keeps the lasting
-  // numbers.
+  // Takes the lasting numbers of an environment with other options, which this one replaces.
   void Follow(const Box2DEnv& before)
     requires requires(const Config& config) { Task::NumLasting(config); }
   {
@@ -95,7 +96,7 @@ class Box2DEnv {
       actions_.insert(actions_.end(), numbers, numbers + count);
       return result;
     } catch (...) {
-      // the tape keeps only the steps that can be made again
+      // the tape keeps only steps that can be repeated
       numbers_.resize(drawn);
       throw;
     }
@@ -112,8 +113,8 @@ class Box2DEnv {
     return Live().Render(rgb);
   }
 
-  // Saves the scene, for drawing, and the tape, so that a state is longer the longer its episode
-  // is. Empty before the first reset, and after a reset that failed.
+  // Saves the scene, for drawing, and the tape, so a state grows with the length of its episode.
+  // Both are empty before the first reset, and after a reset that failed.
   void SaveState(std::vector<std::uint8_t>& out) const {
     StateWriter writer(out);
     std::vector<double> scene;

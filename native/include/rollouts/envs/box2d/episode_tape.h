@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The origin of an episode of Box2D: the numbers that it drew and its actions. A world cannot
-// be copied, but the same numbers and actions make the same world again, bit for bit.
+// The tape of an episode of Box2D: the numbers that it drew and its actions. A world cannot be
+// copied, but the same numbers and actions make the same world again, bit for bit.
 #pragma once
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // LunarLander-v3 of Gymnasium (lunar_lander.py) on the engine that it uses: with the same draws
-// and actions, observations, rewards and ends are equal to the bit. Its particles, which it makes
-// only to draw them, are left out; they change nothing.
+// and actions, observations, rewards and ends are equal to the bit. The reference's particles,
+// which only serve its drawings, are left out.
 #pragma once
 
 #include <cstdint>

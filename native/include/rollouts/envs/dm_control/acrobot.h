@@ -34,7 +34,7 @@ struct Acrobot : SuiteTask {
 
   ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
     obs.Begin("orientations");
-    // the horizontal components of their z axes, then the vertical ones
+    // the horizontal components of the arms' z axes, then the vertical ones
     for (std::int32_t at = 2; at <= 8; at += 6) {
       for (const std::int32_t arm : arms) obs.Put(sim.data.xmat[9 * arm + at]);
     }

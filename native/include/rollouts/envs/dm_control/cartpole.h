@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dm_control's cartpole: a cart balances one or several poles, each on top of the other.
+// dm_control's cartpole: a cart balances one or several poles, one on top of the other.
 #pragma once
 
 #include "rollouts/envs/dm_control/rewards.h"

@@ -19,8 +19,8 @@ namespace rollouts {
 struct DmControlConfig : EngineConfig {
   std::string suite_model;            // path of a .mjb; set by rollouts/families/dm_control.py
   std::string suite_task;             // an id of envs.cmake; set by rollouts/families/dm_control.py
-  std::int32_t frame_skip = 0;        // substeps per step; 0: as many as the task's own
-  std::string obs_dtype = "float64";  // dm_control's; or "float32", which halves the batches
+  std::int32_t frame_skip = 0;        // substeps per step; 0: the task's own number
+  std::string obs_dtype = "float64";  // as in dm_control; or "float32": half the bytes
 };
 
 class DmControl : public ModelOwner {

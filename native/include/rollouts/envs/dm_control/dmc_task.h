@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tasks of the DeepMind Control Suite in the CPU pool: one interface for all, which DmControl uses.
-// Each task is in a header next to this one (suite_task.h).
+// Each task is in a header beside this one (suite_task.h).
 #pragma once
 
 #include <algorithm>
@@ -24,8 +24,8 @@ class Task {
  public:
   virtual ~Task() = default;
 
-  // Makes dm_control's changes of the model in initialize_episode: calls Physics::Own, before
-  // Physics::ResetData. Draws all of them every time.
+  // Makes the changes of the model that dm_control makes in initialize_episode, through
+  // Physics::Own, before Physics::ResetData. Draws all of them every time.
   virtual void DrawModel(Rng&) {}
   // Makes the rest of initialize_episode, between Physics::ResetData and ForwardUnactuated.
   virtual void DrawStart(Rng& rng) = 0;
@@ -87,7 +87,7 @@ struct NotedChanges {
   void Set(const char* field, std::int32_t at, double value) { changes.push_back({field, at, value}); }
 };
 
-// A start, which tasks draw, in a simulation.
+// An episode's start, which tasks draw; writes it into a simulation.
 class HostStart {
  public:
   explicit HostStart(Physics& physics)

@@ -35,7 +35,8 @@ struct Dog : SuiteTask {
         touch{model.Sensor("palm_L"), model.Sensor("palm_R"), model.Sensor("sole_L"),
               model.Sensor("sole_R")} {}
 
-  // Measures the weight and the heights that count as standing: 0.9 of those of the own pose.
+  // Measures the weight and the heights that count as standing: 0.9 times those of the model's own
+  // pose.
   void MeasurePose(const auto& sim) {
     measures[kWeight] = -sim.model.gravity[2] * sim.model.body_subtreemass[torso];
     measures[kTorsoHeight] = sim.data.xpos[3 * torso + 2] * 0.9;

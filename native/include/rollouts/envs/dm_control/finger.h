@@ -7,7 +7,7 @@
 
 namespace rollouts::dmc {
 
-// The parts that both tasks have in common: observations come from sensors.
+// The parts that both tasks have in common. Observations come from sensors.
 struct Finger : SuiteTask {
   static constexpr bool kIsApart = true;
   std::int32_t hinge;

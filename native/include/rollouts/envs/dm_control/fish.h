@@ -31,7 +31,7 @@ struct Fish : SuiteTask {
   }
 
   void ChangeModel(auto& model) const {
-    if (!swimming) model.Set("geom_rgba", 4 * target + 3, 0);  // not to be seen
+    if (!swimming) model.Set("geom_rgba", 4 * target + 3, 0);  // hides the target
   }
 
   ROLLOUTS_HD void DrawModel(auto& start, Rng& rng) const {

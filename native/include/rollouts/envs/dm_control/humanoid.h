@@ -25,7 +25,7 @@ struct HumanoidTask : SuiteTask {
   std::int32_t up;
   std::int32_t head;
   std::int32_t torso;
-  std::int32_t velocity;  // the centre of mass's
+  std::int32_t velocity;  // that of the centre of mass
   std::int32_t limbs[4];
 
   HumanoidTask(const auto& model, const HumanoidNames& names, double speed, bool pure_state)

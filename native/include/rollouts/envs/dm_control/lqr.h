@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // dm_control's lqr: a chain of bodies on springs is brought to rest in its middle. dm_control draws
-// the springs when it makes an environment; here every episode draws them, so that it depends only
-// on seed, env_id and episode.
+// the springs when it makes an environment; here every episode draws them, so that an episode
+// depends only on seed, env_id and its number.
 #pragma once
 
 #include "rollouts/envs/dm_control/randomizers.h"
@@ -52,7 +52,7 @@ struct Lqr : SuiteTask {
   }
 };
 
-// Tasks; each has a seed for springs, which Begin draws anew.
+// Tasks; "random" is dm_control's seed for springs, but Begin draws them anew.
 template <typename Entry>
 inline constexpr Entry kLqrTasks[] = {
     {"LqrLqr21-v1", 0, 3'000, Make<Entry, Lqr>,

@@ -42,7 +42,7 @@ struct Quadruped : SuiteTask {
   }
 
   ROLLOUTS_HD void Observe(const auto& sim, Observation& obs) const {
-    constexpr std::int32_t kImuNumbers = 6;    // an accelerometer's and a gyroscope's
+    constexpr std::int32_t kImuNumbers = 6;    // from an accelerometer and a gyroscope
     constexpr std::int32_t kForceNumbers = 24;  // forces, then torques, at four toes
     const auto* const sensors = sim.data.sensordata;
     obs.Begin("egocentric_state");

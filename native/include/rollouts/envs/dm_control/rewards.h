@@ -9,7 +9,7 @@ namespace rollouts::dmc {
 
 inline constexpr double kInf = kInfinity;
 
-// Shapes of the reward's decrease outside the bounds, of which only those that tasks use are here.
+// Shapes of the reward's decrease outside the bounds; only those that tasks use.
 enum class Sigmoid {
   kGaussian,
   kLongTail,

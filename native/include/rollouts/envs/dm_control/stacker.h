@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// dm_control's stacker: an arm puts a box at a height that it reaches only on top of others.
+// dm_control's stacker: an arm puts a box at a height that a box has only on top of others.
 #pragma once
 
 #include "rollouts/envs/dm_control/planar_arm.h"

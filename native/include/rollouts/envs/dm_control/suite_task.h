@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tasks of the DeepMind Control Suite, on the host and in kernels. Each domain is a header beside
-// this one that uses core/ and views of engines/ alone and lists its tasks; the registry puts
-// the lists together. DmControl runs a task for the CPU pool, device/suite_kernel.h over the arrays
-// of mujoco_warp. A task is plain data that inherits from SuiteTask, with
+// this one, which uses only core/ and the views of engines/, and lists its tasks; the registry puts
+// the lists together. DmControl runs a task for the CPU pool, and device/suite_kernel.h runs it
+// over the arrays of mujoco_warp. A task is plain data that inherits from SuiteTask, with
 //
 //   Task(const auto& model, ...)     on the host alone: finds parts of the model by name
 //   void Draw(start, rng) const     draws positions
 //   double Reward(sim) const
 //   void Observe(sim, obs) const
 //
-// and what SuiteTask has where the task has it otherwise; all but the constructor and ChangeModel
-// ROLLOUTS_HD. `sim` is a BasicSimulation of 64 bits or of 32, in which what derives from positions
-// and velocities is up to date. `start` has `model`, a BasicModelView; `qpos`, `qvel` and `act`, in
-// 64 bits; JointLimited(joint); BodyPlace(body, axis) of a child of the world's body; and
-// Put(field, i, value), which sets a number of the model for this episode. Arithmetic follows
-// dm_control's. Models are those of the dm-control package. What all tasks take stands in
+// and redefines those members of SuiteTask in which it differs; all but the constructor and
+// ChangeModel are ROLLOUTS_HD. `sim` is a BasicSimulation of 64 or 32 bits, in which the values
+// derived from positions and velocities are up to date. `start` has `model`, a BasicModelView;
+// `qpos`, `qvel` and `act`, in 64 bits; JointLimited(joint); BodyPlace(body, axis) of a child of
+// the world's body; and Put(field, i, value), which sets a number of the model for this episode.
+// Arithmetic follows dm_control's. Models are those of the dm-control package. All tasks also have
+// these
 // options: "rollouts/envs/dm_control/dmc_env.h"
 #pragma once
 
@@ -36,18 +37,19 @@ struct SuiteTask {
   static constexpr const char* kDraws = "";
   // Draw is repeated until nothing touches
   static constexpr bool kIsApart = false;
-  // each repetition begins with a reset, and may have more contacts than there is memory for
+  // each repetition of Draw begins with a reset, and may have more contacts than the memory holds
   static constexpr bool kResetsTries = false;
-  // Draw sets start.is_placed where Place is to follow, when bodies are where Draw has put them
+  // Draw sets start.is_placed where Place is to follow, after body positions are computed from
+  // Draw's
   static constexpr bool kPlaces = false;
-  // how many numbers of its member `measures` are part of a state
+  // how many numbers of the task's member `measures` are part of a state
   static constexpr std::int32_t kMeasures = 0;
   // substeps in which a start comes to rest, before the episode's time begins
   static constexpr std::int32_t kSubstepsToRest = 0;
 
   // Sets fields in which the task's model differs from its file: model.Set(field, i, value).
   void ChangeModel(auto&) const {}
-  // Draws changes of the model that its own pose depends on; all of them, every time.
+  // Draws the changes of the model that the model's own pose depends on; all of them, every time.
   ROLLOUTS_HD void DrawModel(auto&, Rng&) const {}
   // Measures the model's own pose, on the host alone.
   void MeasurePose(const auto&) {}
@@ -106,8 +108,8 @@ constexpr ModelCall ModelAndAssets(const char* arguments) {
 }
 constexpr ModelCall MakeModel(const char* arguments) { return {"make_model", arguments}; }
 
-// Makes the TaskEntry (dmc_task.h) of a line of a domain's list, a type that kernels do not have: a
-// T with these arguments.
+// Makes the TaskEntry (dmc_task.h) of a line of a domain's list: a T with these arguments. `Entry`
+// is a parameter because kernels do not have the type.
 template <typename Entry, typename T, auto... kArguments>
 inline constexpr auto Make = &Entry::template kKind<T, kArguments...>;
 

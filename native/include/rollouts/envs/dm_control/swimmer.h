@@ -47,7 +47,7 @@ struct Swimmer : SuiteTask {
     ToTarget(sim, seen);
     obs.Vector("joints", sim.data.qpos + 3, sim.model.nq - 3);
     obs.Vector("to_target", seen, 2);
-    // each link has the numbers of a velocimeter, then of a gyroscope: those of the plane are
+    // each link has the numbers of a velocimeter, then of a gyroscope; only those in the plane are
     // observed
     obs.Begin("body_velocities");
     for (std::int32_t link = velocities; link < sim.model.nsensordata; link += 6) {

@@ -45,7 +45,7 @@ ROLLOUTS_HD constexpr Cell ContentOf(Cell box) {
   return held ? MakeCell(kKey, held - 1) : kEmpty;
 }
 
-// The descriptions that an object fits: a bit each, which moves with the object.
+// The marks of a cell's object, a bit for each description that it fits; they move with the object.
 ROLLOUTS_HD constexpr std::uint32_t MarksOf(Cell cell) { return cell >> kMarkShift; }
 ROLLOUTS_HD constexpr Cell Mark(std::int32_t bit) { return 1u << (kMarkShift + bit); }
 

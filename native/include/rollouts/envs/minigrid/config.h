@@ -21,7 +21,7 @@ struct ShownConfig {
   bool see_through_walls = false;  // walls and doors hide nothing
   std::int32_t tile_size = 8;  // pixels of a side of a cell where observation is 'rgb' or 'rgb_partial'
   bool highlight = true;  // what the agent sees is lighter where observation is 'rgb', and in frames
-  std::int32_t max_steps = 0;  // steps after which an episode is truncated, by which success is rewarded; 0: as minigrid does for a level of this size
+  std::int32_t max_steps = 0;  // steps after which an episode is truncated, on which the reward of success depends; 0: minigrid's number for a level of this size
 };
 
 // Tells if observations are pixels, which only a CPU's pool draws.
@@ -92,7 +92,7 @@ struct MiniGridConfig {
   std::int32_t agent_room_x = 1;  // column of the room where the agent starts
   std::int32_t agent_room_y = 1;  // row of the room where the agent starts
   std::int32_t num_quarters = 4;  // corners of the maze that are open
-  std::int32_t num_rooms_visited = 25;  // rooms to pass, by which max_steps is counted
+  std::int32_t num_rooms_visited = 25;  // rooms to pass; 144 steps each are allowed
 };
 
 // Tells if a level is a square of `size`.

@@ -19,12 +19,12 @@ enum Action : std::int32_t { kLeft, kRight, kForward, kPickUp, kDrop, kToggle, k
 
 struct Grid {
   std::int32_t width, height;
-  std::int32_t x, y, dir;  // the agent's; direction 0 right, 1 down, 2 left, 3 up
+  std::int32_t x, y, dir;  // the agent's cell and direction: 0 right, 1 down, 2 left, 3 up
   Cell carrying;           // kEmpty: nothing
   std::int32_t steps, max_steps;
   std::int32_t items[kMaxItems];  // cells that the level uses: its doors, targets, obstacles
   std::int32_t num_items;
-  std::uint8_t words[kMaxWords];  // the mission's; 0 after the last
+  std::uint8_t words[kMaxWords];  // words of the mission; 0 after the last
   std::int32_t num_words;
   Cell cells[kMaxCells];  // row after row
 

@@ -74,9 +74,10 @@ struct MiniGridOf {
   }
 
  private:
-  // Tells if the items are valid for the level's steps: cells, and balls where they are obstacles.
+  // Tells if the items are valid for the level's steps: each is a cell of the grid, and holds a
+  // ball where items are obstacles.
   ROLLOUTS_HD static bool AreItems(Level level, const State& grid) {
-    // the first item is an object, which is only compared
+    // the first item of these levels is the sought object and not a cell
     const bool object = level == Level::kFetch || level == Level::kPutNear;
     for (std::int32_t i = object; i < minigrid::kMaxItems; ++i) {
       const std::int32_t at = grid.items[i];
@@ -140,7 +141,8 @@ struct MiniGridOf {
     return result;
   }
 
-  // Obstacles move first. An agent that walks to a cell that was occupied before has collided.
+  // Obstacles move first. An agent that walks to a cell that was occupied before they moved has
+  // collided.
   ROLLOUTS_HD static StepResult StepAmongObstacles(State& grid, std::int32_t action, Rng& rng) {
     const std::uint32_t front = minigrid::TypeOf(grid.cells[grid.Front()]);
     const bool clear = front == minigrid::kNothing || front == minigrid::kGoalType;

@@ -12,7 +12,7 @@ namespace rollouts::minigrid {
 
 inline constexpr std::int32_t kOneHotValues = 20;  // 11 types, 6 colours, 3 states
 inline constexpr std::int32_t kLetters = 28;       // a to z, space, comma
-inline constexpr std::int32_t kMaxLetters = 96;    // a mission's
+inline constexpr std::int32_t kMaxLetters = 96;    // letters of a mission
 
 // Columns, rows and numbers of a cell; for pixels, rows, columns and colours.
 struct ImageShape {
@@ -43,7 +43,7 @@ ROLLOUTS_HD constexpr EnvSpec SpecOf(const ShownConfig& config, std::int32_t wid
   spec.observation.high[0] = 255;
   spec.action.dtype = DType::kInt64;
   spec.action.n = num_actions;
-  // most of a picture's cost is writing it
+  // most of the cost of an image is writing it
   spec.step_cost_ns = 150 + (IsPicture(config) ? image.size() / 16 : 0);
   if (config.observation == kFlat) {
     spec.observation.shape[0] = image.size() + kLetters * kMaxLetters;

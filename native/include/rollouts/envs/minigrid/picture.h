@@ -7,8 +7,8 @@
 
 namespace rollouts::minigrid {
 
-// Writes rows of pixels, 3 bytes each: of the grid, or of the view. Thread-safe. The first picture
-// of a tile size draws the tiles, while others wait, and may throw std::bad_alloc.
+// Writes the grid or the view as rows of pixels, 3 bytes each. Thread-safe. The first call for a
+// tile size draws the tiles while other calls wait, and may throw std::bad_alloc.
 ROLLOUTS_HD void DrawPicture(const ShownConfig& config, const Grid& grid, std::uint8_t* image);
 
 }  // namespace rollouts::minigrid

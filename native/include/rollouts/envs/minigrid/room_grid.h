@@ -8,7 +8,7 @@ namespace rollouts::minigrid {
 
 inline constexpr std::int32_t kMaxRooms = 9;
 inline constexpr std::int32_t kMaxObjects = 48;
-inline constexpr std::int32_t kRoomTries = 1001;  // to find a free cell of a room
+inline constexpr std::int32_t kRoomTries = 1001;  // tries to find a free cell of a room
 
 // The rooms while a level is drawn. Walls of a room: 0 right, 1 below, 2 left, 3 above.
 struct Rooms {
@@ -148,8 +148,8 @@ inline ROLLOUTS_NOINLINE bool AllConnected(const Rooms& rooms, std::int32_t star
   return reached == (1u << rooms.count()) - 1;
 }
 
-// Adds doors until all rooms are connected with the agent's. No door has the colour `but`. False:
-// too many attempts.
+// Adds doors until all rooms are connected with the agent's room. No door has the colour `but`.
+// False: too many attempts.
 inline ROLLOUTS_NOINLINE bool ConnectAll(Grid& grid, Rooms& rooms, Rng& rng,
                                          std::int32_t but = -1) {
   const std::int32_t start = rooms.At(grid.x, grid.y);

@@ -66,7 +66,7 @@ inline ROLLOUTS_NOINLINE bool AddMazeKey(const MiniGridConfig& config, Grid& gri
 }
 
 // Makes a room next to the middle one, its doors to the left and to the right, and their keys.
-// Version 0 draws a key before the next door, whose ball may then take the key's place.
+// Version 0 draws a key before the next door, whose ball may then replace the key.
 inline ROLLOUTS_NOINLINE bool MakeSideRoom(const MiniGridConfig& config, Grid& grid, Rooms& rooms,
                                      std::int32_t side, const std::int32_t* colors, Rng& rng) {
   const std::int32_t room = rooms.Neighbour(rooms.Of(1, 1), side);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks whether a grid from a saved state, perhaps made by somebody else, can be stepped and
-// drawn: none of its numbers leads a lookup outside of its bounds.
+// Checks whether a grid from a saved state, which may come from anywhere, can be stepped and drawn:
+// none of its numbers leads a lookup outside of its bounds.
 #pragma once
 
 #include "rollouts/envs/minigrid/grid.h"
@@ -8,7 +8,7 @@
 
 namespace rollouts::minigrid {
 
-// Tells if a cell is one that grids are made of, and that observations and pictures can show.
+// Tells if a cell is one that grids are made of, and that observations and images can show.
 ROLLOUTS_HD inline bool IsCell(Cell cell) {
   const std::uint32_t type = TypeOf(cell);
   const bool known = type == kNothing || type == kWallType || (type >= kDoor && type <= kLavaType);

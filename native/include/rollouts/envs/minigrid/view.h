@@ -65,7 +65,7 @@ inline ROLLOUTS_NOINLINE void FindSeen(const std::int32_t side, View& view) {
   }
 }
 
-// `side`: cells of a side; odd.
+// Computes the agent's view. `side`: the number of cells of a side; odd.
 inline ROLLOUTS_NOINLINE void Look(const Grid& grid, const std::int32_t side, bool see_through,
                                    View& view) {
   TakeCells(grid, side, view);

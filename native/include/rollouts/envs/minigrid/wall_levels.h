@@ -27,7 +27,7 @@ inline ROLLOUTS_NOINLINE Area DrawArea(const EnteredRoom& room, bool first, std:
   }
 }
 
-// Tells if the area is in the grid, and apart from all rooms but the last.
+// Tells if the area is in the grid, and apart from all rooms except the last.
 inline ROLLOUTS_NOINLINE bool Fits(const Area& area, const MiniGridConfig& config,
                                    const EnteredRoom* rooms, std::int32_t count) {
   if (area.x < 0 || area.y < 0) return false;
@@ -96,7 +96,7 @@ inline ROLLOUTS_NOINLINE bool MakeMultiRoom(const MiniGridConfig& config, Grid& 
   for (std::int32_t r = 0; r < count; ++r) {
     Enclose(grid, rooms[r].area);
     if (r == 0) continue;
-    // by number; the reference's order of names gives the same probabilities
+    // drawn by number; the reference draws by name, with the same probabilities
     std::int32_t next = Draw(rng, 0, color < 0 ? kNumColors : kNumColors - 1);
     next += color >= 0 && next >= color;
     color = next;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words of missions, as numbers. Those up to 51 are minigrid's, with the numbers of its
-// DictObservationSpaceWrapper (minigrid/wrappers.py).
+// The words of missions, as numbers. Those up to 51 have the numbers that minigrid's
+// DictObservationSpaceWrapper gives them (minigrid/wrappers.py).
 #pragma once
 
 #include "rollouts/core/platform.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts that MPE's scenarios have in common in which adversaries chase good agents around
-// obstacles.
+// The common parts of those MPE scenarios in which adversaries chase good agents around obstacles.
 #pragma once
 
 #include "rollouts/envs/mpe/particles.h"

@@ -12,8 +12,8 @@ ROLLOUTS_HD constexpr std::int32_t NumSeen(std::int32_t limit, std::int32_t all)
   return limit > 0 ? limit : all;
 }
 
-// Calls see(index) for the `count` positions nearest to `from` except `skipped`, nearest first; of
-// equal distances the first position. Returns how many there were.
+// Calls see(index) for the `count` positions nearest to `from` except `skipped`, nearest first, and
+// at equal distances the first position first. Returns how many there were.
 template <typename See>
 ROLLOUTS_HD inline std::int32_t SeeNearest(Vec2 from, const Vec2* positions, std::int32_t all,
                                            std::int32_t skipped, std::int32_t count, See&& see) {

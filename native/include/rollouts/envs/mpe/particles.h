@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Discs on a plane that push each other away: the physics that the scenarios of MPE (Lowe et al.,
-// "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments", NeurIPS 2017) share,
-// as Farama's mpe2 1.1 computes it: in double, sums in its order.
+// Discs on a plane that push each other away: the physics common to the scenarios of MPE (Lowe et
+// al., "Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments", NeurIPS 2017), as
+// Farama's mpe2 1.1 computes it: in double, with sums in its order.
 //
-// mpe2 loops over pairs and adds to both; here each agent sums up its own forces over the others
-// in their order, which gives every agent the same sum.
+// mpe2 loops over pairs and adds a force to both agents. Here each agent adds up its own forces, in
+// the order of the other agents, which gives the same sum.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
@@ -25,7 +25,7 @@ ROLLOUTS_HD inline double Length(Vec2 v) { return Sqrt(SquaredLength(v)); }
 struct ParticleAgents {
   Vec2* position;
   Vec2* velocity;
-  Vec2* force;  // this step's
+  Vec2* force;  // in this step
 
   template <typename Visitor>
   static void Visit(ParticleAgents& agents, Visitor& visit) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Alice sends Bob one of two colours. Both have a key, which Eve, who listens, does not have:
-// simple_crypto_v3 of mpe2. Nobody moves, so that positions are left out.
+// simple_crypto_v3 of mpe2. No agent moves, so positions are left out.
 #pragma once
 
 #include "rollouts/envs/mpe/spaces.h"

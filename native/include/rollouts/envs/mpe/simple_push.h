@@ -84,7 +84,7 @@ struct MpePush {
     obs.Put(w.agents.velocity[i]);
     if (is_agent) {
       obs.Put(w.world.landmarks[w.world.goal] - at);
-      // the agent's own colour, which shows the goal's
+      // the agent's own colour, which indicates the goal
       obs.PutColor(w.world.goal + 1, 0.75, 0.25, 3);
     }
     obs.PutSeen(at, w.world.landmarks, 2);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two agents tell each other to which landmark the other one is to go: simple_reference_v3 of mpe2.
+// Two agents, each of which tells the other one to which landmark to go: simple_reference_v3 of
+// mpe2.
 #pragma once
 
 #include "rollouts/envs/mpe/spaces.h"
@@ -8,7 +9,7 @@ namespace rollouts {
 
 struct MpeReference {
   struct Config {
-    double local_ratio = 0.5;         // share of an agent's own reward; the rest is both agents'
+    double local_ratio = 0.5;         // share of an agent's own reward; the rest is their mean
     bool continuous_actions = false;  // a Box of pushes and signals, not a Discrete of both
   };
   static constexpr std::int32_t kWords = 10, kLandmarks = 3;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Agents that share out as many landmarks among themselves and must not collide:
-// simple_spread_v3 of mpe2.
+// Agents that divide as many landmarks among themselves and must not collide: simple_spread_v3 of
+// mpe2.
 #pragma once
 
 #include "rollouts/envs/mpe/neighbors.h"
@@ -10,7 +10,7 @@ namespace rollouts {
 struct MpeSpread {
   struct Config {
     std::int32_t N = 3;                // number of agents, and of landmarks
-    double local_ratio = 0.5;          // share of an agent's own reward; the rest is all agents'
+    double local_ratio = 0.5;          // share of an agent's own reward; the rest is common to all
     bool continuous_actions = false;   // a Box of five pushes, not a Discrete of five moves
     bool curriculum = false;           // rewards follow curriculum_stage
     std::int32_t curriculum_stage = 0;  // with curriculum: collisions are free at 0, not at 1
@@ -21,7 +21,7 @@ struct MpeSpread {
   static constexpr std::int32_t kMost = 64;
   static constexpr double kSize = 0.15;
   static constexpr double kTouching = kSize + kSize;
-  static constexpr double kCovered = 0.1;  // a landmark within this distance
+  static constexpr double kCovered = 0.1;  // an agent within this distance covers a landmark
   static constexpr std::int32_t kWords = 2;  // words that agents could say; all are silent
   struct World {
     Vec2 landmarks[kMost];
@@ -120,7 +120,7 @@ struct MpeSpread {
   }
 
  private:
-  // Subtracts 1 from the reward of both agents that collide.
+  // Subtracts 1 from the rewards of both agents for each collision.
   ROLLOUTS_HD static void CountCollisions(const Ref& w) {
     const Vec2* const position = w.agents.position;
     for (std::int32_t i = 0; i < w.num_agents; ++i) {

@@ -10,7 +10,7 @@ namespace rollouts {
 struct MpeTag {
   struct Config {
     std::int32_t num_good = 1;         // agents that are chased
-    std::int32_t num_adversaries = 3;  // those who chase them
+    std::int32_t num_adversaries = 3;  // agents that chase them
     std::int32_t num_obstacles = 2;    // large landmarks in the way
     bool continuous_actions = false;   // a Box of five pushes, not a Discrete of five moves
     bool curriculum = false;           // the speed of the chased follows curriculum_stage
@@ -129,7 +129,8 @@ struct MpeTag {
   }
 
  private:
-  // Writes velocities of good agents; among the nearest few, adversaries have zeros.
+  // Writes velocities of good agents. Where an agent sees only the nearest few, zeros stand for the
+  // velocities of adversaries.
   ROLLOUTS_HD static void PutVelocities(ParticleObs& obs, const Ref& w, std::int32_t i) {
     const std::int32_t limit = w.config.num_agent_neighbors, first = w.config.num_adversaries;
     if (limit == 0) {

@@ -11,14 +11,14 @@ namespace rollouts {
 struct MpeWorldComm {
   struct Config {
     std::int32_t num_good = 2;         // agents that are chased
-    std::int32_t num_adversaries = 4;  // those who chase them; the first one leads
+    std::int32_t num_adversaries = 4;  // agents that chase them; the first one leads
     std::int32_t num_obstacles = 1;    // large landmarks in the way
     std::int32_t num_food = 2;         // landmarks that feed the good agents
-    std::int32_t num_forests = 2;      // in which agents are seen only from inside, and by the leader
+    std::int32_t num_forests = 2;      // where agents are seen only from inside, and by the leader
     bool continuous_actions = false;   // Boxes of pushes and signals, not Discrete ones
   };
   static constexpr std::int32_t kMostAgents = 64;  // agents of a kind
-  static constexpr std::int32_t kMostLandmarks = 32;  // landmarks of a kind: a word's bits
+  static constexpr std::int32_t kMostLandmarks = 32;  // landmarks of a kind, one per bit of a word
   static constexpr std::int32_t kWords = 4;
   static constexpr double kFoodSize = 0.03, kForestSize = 0.3;
   struct World {
@@ -143,8 +143,8 @@ struct MpeWorldComm {
     return config.num_obstacles + config.num_food + config.num_forests;
   }
 
-  // The push of an agent. The leader's action also has words, so that the actions of all others
-  // follow later.
+  // The push of an agent. The leader's action also has words, so the actions of the other agents
+  // begin after these.
   ROLLOUTS_HD static Vec2 PushOf(const Ref& w, std::int32_t i) {
     if (!w.config.continuous_actions) {
       return Particles::PushOf(w.actions.Of<std::int32_t>(0)[i] % Particles::kMoves);
@@ -173,8 +173,8 @@ struct MpeWorldComm {
     w.agents.forests[i] = inside;
   }
 
-  // Tells if one agent sees another: both are outside, or in the same forest. The leader sees
-  // everybody.
+  // Tells if one agent sees another: both are outside, or in the same forest. The leader sees all
+  // agents.
   ROLLOUTS_HD static bool Sees(const Ref& w, std::int32_t i, std::int32_t other) {
     const std::uint32_t own = w.agents.forests[i], others = w.agents.forests[other];
     return (own & others) != 0 || (own | others) == 0 || i == 0;

@@ -6,8 +6,8 @@
 
 namespace rollouts {
 
-// The action space of an agent that moves or not, and says one of `words` words; 0: it is silent.
-// As a Discrete action: move + 5 * word.
+// The action space of an agent that may move (`moves`) and says one of `words` words (0: it is
+// silent). With both, a Discrete action is move + 5 * word.
 constexpr SpaceSpec ParticleAction(bool continuous, bool moves, std::int32_t words) {
   const std::int32_t num_moves = moves ? Particles::kMoves : 0;
   if (continuous) return {.ndim = 1, .shape = {num_moves + words}, .low = {0}, .high = {1}};

@@ -14,12 +14,12 @@ struct AntTask {
     double contact_cost_weight = 5e-4;  // cost of the sum of squared contact forces
     double healthy_reward = 1;  // reward of each step in which it is healthy
     ShortText main_body = "1";  // the body whose speed counts: its number or name
-    bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
+    bool terminate_when_unhealthy = true;  // ends an episode that leaves the healthy ranges
     double healthy_z_min = 0.2;  // m; lowest healthy height of the torso
     double healthy_z_max = 1;  // m; greatest healthy height of the torso
     double contact_force_min = -1;  // contact forces below it are clipped to it
     double contact_force_max = 1;  // contact forces above it are clipped to it
-    double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
+    double reset_noise_scale = 0.1;  // scale of the noise that is added to the model's own start
     bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
     bool include_cfrc_ext_in_observation = true;  // contact forces on the bodies
   };

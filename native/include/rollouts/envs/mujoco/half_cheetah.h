@@ -11,7 +11,7 @@ struct HalfCheetahTask {
   struct Config {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
-    double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
+    double reset_noise_scale = 0.1;  // scale of the noise that is added to the model's own start
     bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
   };
   static constexpr InfoSpec kInfos[] = {

@@ -12,14 +12,14 @@ struct HopperRules {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 1e-3;  // cost of the sum of squared actions
     double healthy_reward = 1;  // reward of each step in which it is healthy
-    bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
-    double healthy_state_min = -100;  // least of the other positions and velocities
-    double healthy_state_max = 100;  // greatest of the other positions and velocities
+    bool terminate_when_unhealthy = true;  // ends an episode that leaves the healthy ranges
+    double healthy_state_min = -100;  // lowest healthy value of the other positions and velocities
+    double healthy_state_max = 100;  // greatest healthy value of the other positions and velocities
     double healthy_z_min = 0.7;  // m; lowest healthy height
     double healthy_z_max = kInfinity;  // m; greatest healthy height
     double healthy_angle_min = -0.2;  // rad; least healthy angle of the body
     double healthy_angle_max = 0.2;  // rad; greatest healthy angle of the body
-    double reset_noise_scale = 5e-3;  // how far an episode's start is drawn from the model's own
+    double reset_noise_scale = 5e-3;  // scale of the noise that is added to the model's own start
     bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
   };
   static constexpr std::int32_t kSubstepNs = 12'000;

@@ -15,7 +15,7 @@ struct HumanoidTask {
     double contact_cost_min = -kInfinity;  // least contact cost of a step
     double contact_cost_max = 10;  // greatest contact cost of a step
     double healthy_reward = 5;  // reward of each step in which it is healthy
-    bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
+    bool terminate_when_unhealthy = true;  // ends an episode that leaves the healthy ranges
     double healthy_z_min = 1;  // m; lowest healthy height
     double healthy_z_max = 2;  // m; greatest healthy height
   };

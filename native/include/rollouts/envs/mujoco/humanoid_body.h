@@ -7,7 +7,7 @@
 namespace rollouts {
 
 struct HumanoidConfig {
-  double reset_noise_scale = 0.01;  // how far an episode's start is drawn from the model's own
+  double reset_noise_scale = 0.01;  // scale of the noise that is added to the model's own start
   bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
   bool include_cinert_in_observation = true;  // inertias and masses of the bodies
   bool include_cvel_in_observation = true;  // velocities of the bodies
@@ -38,7 +38,7 @@ ROLLOUTS_HD inline void DrawStart(const HumanoidConfig& config, const auto& mode
   mujoco::AddUniform(rng, config.reset_noise_scale, qvel, model.nv);
 }
 
-// Writes the observation, without the world, which is the first body.
+// Writes the observation, without numbers of the world, which is the first body.
 ROLLOUTS_HD inline void Observe(const HumanoidConfig& config, const auto& sim, auto& obs) {
   const auto& model = sim.model;
   const auto& data = sim.data;

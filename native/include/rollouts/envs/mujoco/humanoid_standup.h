@@ -9,7 +9,7 @@ namespace rollouts {
 struct HumanoidStandupTask {
   static constexpr ModelFile kModel{"humanoidstandup.xml", 5};
   struct Config : HumanoidConfig {
-    double uph_cost_weight = 1;  // taken by Gymnasium's class and not used there either
+    double uph_cost_weight = 1;  // has no effect, as in Gymnasium's class
     double ctrl_cost_weight = 0.1;  // cost of the sum of squared actions
     double impact_cost_weight = 5e-7;  // cost of the sum of squared contact forces
     double impact_cost_min = -kInfinity;  // least impact cost of a step

@@ -11,7 +11,7 @@ struct InvertedDoublePendulumTask {
   static constexpr ModelFile kModel{"inverted_double_pendulum.xml", 5};
   struct Config {
     double healthy_reward = 10;  // reward of each step until it falls
-    double reset_noise_scale = 0.1;  // how far an episode's start is drawn from the model's own
+    double reset_noise_scale = 0.1;  // scale of the noise that is added to the model's own start
   };
   static constexpr InfoSpec kInfos[] = {
       {"reward_survive"}, {"distance_penalty"}, {"velocity_penalty"}};

@@ -9,7 +9,7 @@ namespace rollouts {
 struct InvertedPendulumTask {
   static constexpr ModelFile kModel{"inverted_pendulum.xml", 2};
   struct Config {
-    double reset_noise_scale = 0.01;  // how far an episode's start is drawn from the model's own
+    double reset_noise_scale = 0.01;  // scale of the noise that is added to the model's own start
   };
   static constexpr InfoSpec kInfos[] = {{"reward_survive"}};
   static constexpr ModelNeeds kNeeds{.nq = 2, .nv = 2};

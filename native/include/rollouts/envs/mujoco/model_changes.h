@@ -23,20 +23,19 @@ class ModelChanges {
   static ModelArray Read(const Physics& physics, const std::string& field, bool of_file);
 
   const ModelOverrides& overrides() const { return overrides_; }
-  // Sets overrides that Check has accepted, in place of all before; they hold from the next
-  // BeginEpisode on.
+  // Replaces all overrides by these, which Check has accepted, from the next BeginEpisode on.
   void Set(ModelOverrides overrides);
 
   // Puts the overrides into the simulation's model where they are new or drawn for every episode,
   // and computes MuJoCo's constants again (mj_setConst). All other own fields then get the shared
-  // values, so that a task sets its own fields after this. Throws EngineError where MuJoCo refuses
+  // values, so a task must set its own fields after this. Throws EngineError where MuJoCo refuses
   // the values; the next call tries again.
   void BeginEpisode(Physics& physics, Rng& rng);
 
   // Saves only the overrides: the values in force are part of the simulation's state.
   void Save(StateWriter& writer) const;
-  // The next BeginEpisode puts the overrides in place, because they may have been new when they
-  // were saved. Throws SpecError.
+  // The next BeginEpisode puts the overrides in place, because they may not have been in place when
+  // they were saved. Throws SpecError.
   void Load(StateReader& reader, const PhysicsModel& model);
 
  private:

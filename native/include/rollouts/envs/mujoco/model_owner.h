@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts that environments on MuJoCo share: a simulation, a model that a user may change, and
-// pictures.
+// images.
 #pragma once
 
 #include <array>
@@ -37,8 +37,8 @@ class ModelOwner {
   EngineChoice engine() const { return {why_not_lanes_.empty() ? "lanes" : "mujoco", why_not_lanes_}; }
   bool stepped_ahead() const { return physics_.stepped_by_lanes(); }
 
-  // Makes steps that are due, those of lanes at once; each environment's Step then finishes its
-  // own.
+  // Makes the steps that are due, at once where lanes step the simulations; each environment's Step
+  // then finishes its own.
   template <typename Env>
   static void StepAhead(std::span<Env* const> envs, std::span<const float* const> actions) {
     std::array<Physics::DueStep, Physics::kMostDue> due;
@@ -61,14 +61,14 @@ class ModelOwner {
   void ForgetPicture() {
     if (pixels_) pixels_->Forget();
   }
-  // Writes an observation: the one that `write_state` writes to an address and returns the size of,
-  // or the picture in its place, or both, one after the other.
+  // Writes an observation: that of `write_state`, which writes to an address and returns the number
+  // of bytes, or the image, or first the one and then the other.
   template <typename WriteState>
   void ObserveBy(const WriteState& write_state, std::uint8_t* obs) const {
     if (!pixels_ || all_parts_) obs += write_state(obs);
     if (pixels_) pixels_->Write(physics_, obs);
   }
-  // Appends the picture to a state, after all else.
+  // Appends the image to a state, after all else.
   void SavePicture(std::vector<std::uint8_t>& out) const {
     if (!pixels_) return;
     StateWriter writer(out);

@@ -25,9 +25,9 @@ namespace rollouts {
 
 struct MujocoConfig : EngineConfig {
   std::string assets;    // folder of Gymnasium's models; set by rollouts/mujoco.py
-  std::string xml_file;  // a model of Gymnasium's, or a path: /..., ./... or ~/...
+  std::string xml_file;  // a model of Gymnasium, or a path: /..., ./... or ~/...
   std::int32_t frame_skip = 1;         // substeps of the physics per step
-  std::string obs_dtype = "float64";   // float64, Gymnasium's, or float32: half the bytes
+  std::string obs_dtype = "float64";   // float64 as in Gymnasium, or float32, with half the bytes
 };
 
 // A task's own options, and those of all tasks.
@@ -55,7 +55,7 @@ class InfoWriter {
   std::span<double> rest_;
 };
 
-// The parts of a state that are not in the simulation.
+// The parts of a saved state that MuJoCo's states do not contain.
 struct MujocoMemory {
   std::vector<double> infos;
   double before[2] = {};
@@ -70,11 +70,11 @@ void CheckModel(const PhysicsModel& model, const ModelNeeds& needs);
 // Throws SpecError where `option` names no body of the model.
 std::int32_t BodyByNumberOrName(const PhysicsModel& model, const char* option,
                                 const std::string& body);
-// The space of the actuators. Throws SpecError for a model that a pool has no room for.
+// The space of the actuators. Throws SpecError for a model that is too large for a pool.
 SpaceSpec ActionSpace(const PhysicsModel& model);
 // A space without bounds. `obs_dtype` is "float64" or "float32".
 SpaceSpec ObservationSpace(const std::string& obs_dtype, std::int32_t size);
-// Throws SpecError for a model that a pool has no room for, or options that do not go together.
+// Throws SpecError for a model that is too large for a pool, or options that do not go together.
 EnvSpec MakeMujocoSpec(const MujocoConfig& config, const PhysicsModel& model,
                        std::span<const InfoSpec> infos, std::int32_t observation_size,
                        std::int32_t substep_ns, DataArrays reads);
@@ -159,7 +159,7 @@ class MujocoEnv : public ModelOwner {
     shown_.clear();
     InfoWriter infos(infos_);
     const StepResult result = task_.AfterStep(config_, sim_, action, infos);
-    // a task that leaves an info out shows the last step's
+    // a task that leaves out an info would report the last step's value again
     assert(infos.full());
     return result;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// MuJoCo-v0: any MuJoCo model. It is simulated, observed and reset here; its reward is 0 and it
-// never terminates, as both are Python's (rollouts/own_model/), which tells the pool afterwards.
+// MuJoCo-v0: any MuJoCo model. It is simulated, observed and reset here. Its reward is 0 and it
+// never terminates, because Python computes both (rollouts/own_model/) and passes them to the pool
+// afterwards.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +20,9 @@ class OwnModel : public ModelOwner {
  public:
   struct Config : MujocoConfig {
     std::string observation = "qpos, qvel";  // its parts; mujoco_parts.h has all names
-    std::string info;                        // parts that come as infos
-    std::string keyframe;                    // to begin with; "": the model's own positions
-    double reset_noise_scale = 0;            // start: positions, velocities +- scale * uniform
+    std::string info;                        // parts that are reported as infos
+    std::string keyframe;                    // the start's keyframe; "": the model's own positions
+    double reset_noise_scale = 0;            // scale of the noise of positions, velocities at the start
     std::string qvel_noise = "uniform";      // noise of velocities at the start: uniform or normal
   };
   using Action = float;
@@ -56,8 +57,8 @@ class OwnModel : public ModelOwner {
     check.OneOf("qvel_noise", config.qvel_noise, {"uniform", "normal"});
   }
 
-  // Throw SpecError where xml_file is missing, or an option has a name that means nothing in the
-  // model, and EngineError for a model that MuJoCo cannot read.
+  // Throw SpecError where xml_file is missing, or an option has a name that the model lacks, and
+  // EngineError for a model that MuJoCo cannot read.
   static std::shared_ptr<const void> Share(const Config& config);
   static EnvSpec MakeSpec(const Config& config);
   explicit OwnModel(const Config& config);

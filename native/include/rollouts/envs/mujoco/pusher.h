@@ -35,7 +35,7 @@ struct PusherTask {
   }
   ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
-  // Draws a start. The last four positions are the cylinder's and the goal's.
+  // Draws a start. The last four positions are those of the cylinder and of the goal.
   ROLLOUTS_HD void DrawStart(const Config&, const auto& model, Rng& rng, double* qpos,
                              double* qvel) const {
     constexpr double kLeastDistance = 0.17;  // metres, from cylinder to goal at the origin

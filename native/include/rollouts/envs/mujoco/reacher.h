@@ -30,7 +30,8 @@ struct ReacherTask {
   }
   ROLLOUTS_HD static bool ContactForces(const Config&) { return false; }
 
-  // Draws a start. The target, the last two positions, rests anywhere in a disc.
+  // Draws a start. The target, whose coordinates are the last two positions, rests anywhere in a
+  // disc.
   ROLLOUTS_HD void DrawStart(const Config&, const auto& model, Rng& rng, double* qpos,
                              double* qvel) const {
     constexpr double kReach = 0.2;  // metres

@@ -12,8 +12,8 @@ namespace rollouts {
 
 // Options of every environment on MuJoCo.
 struct EngineConfig : PixelConfig {
-  // "auto" steps several simulations side by side in vector lanes where the model allows it, equal to
-  // MuJoCo but for rounding, "lanes" nothing else, "mujoco" has MuJoCo's own step
+  // "lanes" steps several simulations at once with vector instructions, equal to MuJoCo except for
+  // rounding; "mujoco" makes MuJoCo's own steps; "auto" is "lanes" where the model allows it
   std::string engine = "auto";
 
   template <typename Visitor>
@@ -31,7 +31,8 @@ struct EngineConfig : PixelConfig {
 // options require lanes and they cannot.
 std::string WhyNotLanes(const EngineConfig& config, const PhysicsModel& model, DataArrays reads);
 
-// Changes a spec with MuJoCo's costs to that of an environment that lanes step, if they do.
+// Replaces the costs in an environment's spec, which are MuJoCo's, by those of lanes, if they step
+// it.
 void ChangeSpecForLanes(const EngineConfig& config, const PhysicsModel& model, DataArrays reads,
                         EnvSpec& spec);
 

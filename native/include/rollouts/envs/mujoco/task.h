@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gymnasium's MuJoCo tasks, on the host and in kernels. Each is a header beside this one that uses
-// core/ and engines/mujoco_views.h alone. MujocoEnv runs it for the CPU pool, device/task_kernel.h
-// over the arrays of mujoco_warp. It is plain data with
+// Gymnasium's MuJoCo tasks, on the host and in kernels. Each is a header beside this one, which
+// uses only core/ and engines/mujoco_views.h. MujocoEnv runs a task for the CPU pool, and
+// device/task_kernel.h runs it over the arrays of mujoco_warp. A task is plain data with
 //
 //   struct Config     its options, plain data, named as those of Gymnasium's class; a range
 //       (low, high) is two options here, ..._min and ..._max
 //   static constexpr ModelFile kModel     Gymnasium's model, and substeps of a step
 //   static constexpr InfoSpec kInfos[]     the keys of Gymnasium's info, in its order
 //   static constexpr ModelNeeds kNeeds     what a user's own model must have
-//   static constexpr DataArrays kReads     arrays that it reads beside qpos, qvel, act and ctrl;
-//       cfrc_ext is ContactForces'
+//   static constexpr DataArrays kReads     arrays that it reads besides qpos, qvel, act and ctrl,
+//       and cfrc_ext
 //   static constexpr std::int32_t kSubstepNs     rough cost of one substep on one core
 //   template <class V> static void VisitConfig(Config&, V& visit)     its own options
 //   static bool ContactForces(const Config&)     whether it reads cfrc_ext
 //   Task(const Config&, const PhysicsModel&)     on the host alone: finds bodies by name
-//   void DrawStart(config, model, rng, qpos, qvel) const     qpos and qvel hold the model's own
-//   void AfterReset(config, sim, infos)     puts what Gymnasium's reset reports: the first infos
+//   void DrawStart(config, model, rng, qpos, qvel) const     changes qpos and qvel, which hold the
+//       model's own values
+//   void AfterReset(config, sim, infos)     puts the infos that Gymnasium's reset reports, which
+//       are the first ones
 //   StepResult AfterStep(config, sim, action, infos)     puts all infos
 //   void Observe(config, sim, obs) const
-//   double before[2]     what it remembers of the step before
+//   double before[2]     numbers that it keeps from the last step
 //
-// all but the constructor and VisitConfig ROLLOUTS_HD. `model` is a BasicModelView, `sim` a
-// BasicSimulation, of 64 bits or of 32: what is read from one is computed with as double. `infos` and
-// `obs` are writers. Arithmetic follows Gymnasium's to the order of additions, so that results are
-// equal.
+// all but the constructor and VisitConfig ROLLOUTS_HD. `model` is a BasicModelView and `sim` a
+// BasicSimulation, of 64 or 32 bits; a task converts each number that it reads to double. `infos`
+// and `obs` are writers. Arithmetic follows Gymnasium's to the order of additions, so that results
+// are equal.
 #pragma once
 
 #include "rollouts/core/env.h"
@@ -54,7 +56,7 @@ struct NoInfos {
   constexpr const InfoSpec* end() const { return nullptr; }
 };
 
-// The pool's environment of a task; what all take beside a task's own Config stands in
+// The pool's environment of a task; besides a task's own Config, all have these
 // options: "rollouts/envs/mujoco/mujoco_env.h"
 template <typename Task>
 class MujocoEnv;

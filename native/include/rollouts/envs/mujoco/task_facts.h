@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts for mujoco_warp's pool about a task of a header.
+// Facts about a header's task that the pool on mujoco_warp needs.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace rollouts {
 
 struct TaskFacts {
-  std::string type;                   // the task's, as kernels name it
+  std::string type;                   // the task's type, as kernels name it
   std::vector<std::uint8_t> task;     // plain data, made for a model; empty unless requested
   std::vector<std::uint8_t> configs;  // as in DeviceLayout, of the task's own options
   std::int32_t config_bytes = 0;
@@ -32,7 +32,7 @@ struct TaskFacts {
   bool is_apart = false;  // this and the next are as in suite_task.h
   bool places = false;
   std::int32_t substeps_to_rest = 0;
-  std::vector<ModelValue> changes;  // to the model's file
+  std::vector<ModelValue> changes;  // changes of values in the model's file
 };
 
 }  // namespace rollouts

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ant-v4, Humanoid-v4 and HumanoidStandup-v4 of Gymnasium (..._v4.py): their differences from v5.
-// The step of a fall earns the healthy reward where it ends the episode, observations have the
-// world's rows, too, and no infos are reported at reset.
+// The step of a fall earns the healthy reward where it ends the episode, observations also have the
+// world's rows, and a reset reports no infos.
 #pragma once
 
 #include "rollouts/envs/mujoco/ant.h"

@@ -10,7 +10,7 @@
 
 namespace rollouts {
 
-// Differs in a name in info.
+// Differs only in the name of an info.
 struct HalfCheetahV4Task : HalfCheetahTask {
   static constexpr InfoSpec kInfos[] = {
       {"x_position"}, {"x_velocity"}, {"reward_run"}, {"reward_ctrl"}};
@@ -50,12 +50,12 @@ struct UprightRunnerV4Task : UprightRunnerTask<Rules> {
   }
 };
 
-// The feet have another friction.
+// The friction of the feet differs from that in v5.
 struct Walker2dV4Rules : Walker2dRules {
   static constexpr ModelFile kModel{"walker2d.xml", 4};
 };
 
-// Differs in the names and order of infos.
+// Differs only in the names and order of infos.
 struct SwimmerV4Task : SwimmerTask {
   static constexpr InfoSpec kInfos[] = {
       {"reward_fwd"},           {"reward_ctrl"}, {"x_position"}, {"y_position"},

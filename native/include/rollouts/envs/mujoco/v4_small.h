@@ -42,7 +42,7 @@ struct ReacherV4Task : ReacherTask {
   }
 };
 
-// The reward is computed from the state before the step, its parts are reported without their
+// The reward is computed from the state before the step, the infos report its parts without their
 // weights, and the cylinder is lighter.
 struct PusherV4Task : PusherTask {
   static constexpr ModelFile kModel{"pusher.xml", 5};

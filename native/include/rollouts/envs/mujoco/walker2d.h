@@ -12,12 +12,12 @@ struct Walker2dRules {
     double forward_reward_weight = 1;  // reward per m/s forwards
     double ctrl_cost_weight = 1e-3;  // cost of the sum of squared actions
     double healthy_reward = 1;  // reward of each step in which it is healthy
-    bool terminate_when_unhealthy = true;  // ends an episode out of the healthy ranges
+    bool terminate_when_unhealthy = true;  // ends an episode that leaves the healthy ranges
     double healthy_z_min = 0.8;  // m; lowest healthy height
     double healthy_z_max = 2;  // m; greatest healthy height
     double healthy_angle_min = -1;  // rad; least healthy angle of the body
     double healthy_angle_max = 1;  // rad; greatest healthy angle of the body
-    double reset_noise_scale = 5e-3;  // how far an episode's start is drawn from the model's own
+    double reset_noise_scale = 5e-3;  // scale of the noise that is added to the model's own start
     bool exclude_current_positions_from_observation = true;  // leaves out the place in the world
   };
   static constexpr std::int32_t kSubstepNs = 15'000;

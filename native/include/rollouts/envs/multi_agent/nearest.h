@@ -28,10 +28,10 @@ class NearestPoints {
  public:
   ROLLOUTS_HD explicit NearestPoints(const Points& points) : points_(points) {}
 
-  // Writes the ids of the `k` nearest others of the point with index `of`, the nearest first and
-  // the lower id first among equal distances; returns how many there are. `reach` is the distance
-  // within which they are expected, or 0 if it is unknown, and becomes the distance of the last one
-  // found.
+  // Writes the ids of the `k` points nearest to the point with index `of`, the nearest first, and
+  // at equal distances the lower id first; returns how many there are. `reach` is the distance
+  // within which they are expected, or 0 if that is unknown; it becomes the distance of the last
+  // point found.
   ROLLOUTS_HD std::int32_t Find(std::int32_t of, std::int32_t k, float& reach,
                                 std::int32_t* id) const {
     if constexpr (kInKernel) {
@@ -46,13 +46,13 @@ class NearestPoints {
   static constexpr std::int32_t kLanes = 16;   // points that one loop compares at once
   static constexpr std::int32_t kListed = 32;  // the most that Rank orders
   static constexpr std::int32_t kNear = 48;    // the most that a kernel's thread lists
-  static constexpr float kWider = 1.25f;       // what is searched, by the last step's reach
+  static constexpr float kWider = 1.25f;       // searched distance / the last step's reach
   static constexpr float kLeast = 1e-15f;      // distances whose squares are exact enough
-  // Points within this share of the searched distance are surely nearer than all points outside,
-  // whatever rounding does.
+  // Points within this share of the searched distance are nearer than all points outside it,
+  // however distances are rounded.
   static constexpr float kSurely = 0.999f;
 
-  // A distance's bits and then the id, so that keys are ordered as the points are.
+  // A distance's bits followed by the id, so that the order of keys is that of the points.
   struct Key {
     static constexpr std::uint64_t kNobody = ~std::uint64_t{0};
 
@@ -68,7 +68,8 @@ class NearestPoints {
     }
   };
 
-  // The nearest so far, in a thread's registers, for which loops need constant bounds.
+  // The keys of the nearest points so far, in a thread's registers; for this, loops need constant
+  // bounds.
   struct Kept {
     static constexpr std::int32_t kMost = 16;
     std::uint64_t key[kMost];
@@ -104,7 +105,7 @@ class NearestPoints {
     }
   };
 
-  // The same for a thread of the CPU, which moves only as many keys as it must.
+  // The same for a thread of the CPU; it moves only the keys that it must.
   struct SortedKeys {
     static constexpr std::int32_t kMost = 64;
     std::uint64_t key[kMost];
@@ -139,8 +140,8 @@ class NearestPoints {
     const float *x, *y;
     float own_x, own_y;
 
-    // Calls `visit(other, square)` for points of a range; checks `go_on()` after every four, and
-    // stops when it is false. Returns whether it is true at the end.
+    // Calls `visit(other, square)` for the points of a range. Checks `go_on()` after every four,
+    // and stops when it is false; returns its last value.
     template <typename Visit, typename GoOn>
     ROLLOUTS_HD bool ForEach(std::int32_t first, std::int32_t last, Visit&& visit,
                              GoOn&& go_on) const {
@@ -160,7 +161,7 @@ class NearestPoints {
     }
   };
 
-  // Find in a kernel, where neighbouring threads of a warp search for other points' neighbours at
+  // Find in a kernel, where the threads of a warp search for the neighbours of different points at
   // the same time. Its arguments are in registers; members would be read from memory again and
   // again.
   ROLLOUTS_NOINLINE static std::int32_t FindInKernel(const Points points, std::int32_t of,
@@ -204,7 +205,7 @@ class NearestPoints {
   template <typename Keys>
   ROLLOUTS_HD static void Collect(const Points& points, std::int32_t of, std::int32_t wanted,
                                   float within, std::uint64_t from, Keys& keys) {
-    // larger squares cannot be nearer than the last one kept
+    // points with larger squares cannot be nearer than the last one kept
     float limit = static_cast<float>(kInfinity);
     const auto add = [&](std::int32_t other, float square) {
       const std::uint64_t key = Key::Of(Sqrt(square), points.IdOf(other));
@@ -220,7 +221,7 @@ class NearestPoints {
           if (other != of && square < limit) add(other, square);
         };
         if constexpr (Points::kAreSorted) {
-          // for a few points, without a second copy of the search's code
+          // a cell has only a few points, and this needs no second copy of the search's code
           for (; first < last; ++first) visit(first, watcher.SquareTo(first));
           return true;
         } else {
@@ -311,7 +312,7 @@ class NearestPoints {
     return self >= 0 && self < kLanes ? bits & ~(1u << self) : bits;
   }
 
-  // Lists points within a distance slightly above `reach`, and counts for each the points before
+  // Lists points within a distance slightly above `reach`, and counts for each how many come before
   // it, so that no branch depends on distances. False where there are too few or too many.
   ROLLOUTS_HD bool Rank(std::int32_t of, std::int32_t k, float& reach, std::int32_t* id) const {
     const float limit = reach * kWider;

@@ -7,7 +7,7 @@
 
 namespace rollouts {
 
-// Host alone: 2.5 KB of state.
+// Only for the host, because its state has 2.5 KB.
 class NumpyRandom {
  public:
   explicit NumpyRandom(std::uint32_t seed) {
@@ -26,7 +26,7 @@ class NumpyRandom {
   // randint(n), 0 < n < 2**32.
   std::uint32_t Below(std::uint32_t n) { return UpTo(n - 1); }
 
-  // permutation(n), as numbers that a float holds: n <= 2**24.
+  // permutation(n) as floats, which are exact because n <= 2**24.
   void Permutation(std::int32_t n, float* out) {
     for (std::int32_t i = 0; i < n; ++i) out[i] = static_cast<float>(i);
     for (std::int32_t i = n - 1; i > 0; --i) {
@@ -40,7 +40,8 @@ class NumpyRandom {
  private:
   static constexpr std::uint32_t kWords = 624, kShift = 397;
 
-  // Uniform in 0 to `most`: takes words under the smallest mask until one is not too large.
+  // Uniform in 0 to `most`: masks words with the smallest sufficient mask, until one is not too
+  // large.
   std::uint32_t UpTo(std::uint32_t most) {
     std::uint32_t mask = most;
     for (std::uint32_t bits = 1; bits < 32; bits *= 2) mask |= mask >> bits;

@@ -8,8 +8,8 @@
 namespace rollouts {
 
 // Borrows arrays for up to `capacity` points, at least 16. Points lie cell after cell, and within a
-// cell in the order of their rows; `numbers` has room for as many. A point outside of the square is
-// in a cell at its edge.
+// cell in the order of their rows; `numbers` has room for `capacity` numbers. A point outside of
+// the square is in a cell at its edge.
 class PointCells {
  public:
   static constexpr bool kAreSorted = true;
@@ -37,7 +37,7 @@ class PointCells {
 
   // The distance within which `k` others of a point are expected.
   ROLLOUTS_HD float Guess(std::int32_t k) const {
-    // 1.5 times the number of points that such a circle has where points are evenly spread
+    // a circle of this radius has 1.5 times `k` points where points are evenly spread
     return side * 0.7f * Sqrt(static_cast<float>(k) / static_cast<float>(capacity));
   }
 
@@ -51,7 +51,7 @@ class PointCells {
 
   // Calls `visit(first, last)` for ranges of points, until it returns false. The ranges contain all
   // points whose x and y differ by less than `reach` from the given point's. Rounding loses none of
-  // them, because a larger number never becomes a smaller one.
+  // them, because it keeps the order of numbers.
   template <typename Visit>
   ROLLOUTS_HD void ForEachRange(float px, float py, float reach, Visit&& visit) const {
     const std::int32_t left = At(px - reach), behind = At(px + reach) + 1;
@@ -79,12 +79,12 @@ class PointCells {
   }
 };
 
-// Sorts rows of points into cells: by one thread, or in steps of a team with a barrier after each.
-// The result is the same, bit for bit.
+// Sorts rows of points into cells: by one thread, or by a team in steps with a barrier after each.
+// Both results are the same, bit for bit.
 class CellSorting {
  public:
-  // `x`, `y`: of each row; `in`: whether a row is sorted; `id`: of each row; `place`: receives the
-  // index of each row's point among the sorted points.
+  // `x`, `y`, `id`: those of each row; `in`: whether a row is sorted; `place`: receives the index
+  // of each row's point among the sorted points.
   ROLLOUTS_HD CellSorting(const PointCells& cells, std::int32_t rows, const float* x, const float* y,
                           const std::uint8_t* in, const float* id, std::int32_t* place)
       : cells_(cells), rows_(rows), x_(x), y_(y), in_(in), id_(id), place_(place) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Taggers chase runners over a plane: the rules of WarpDrive's TagContinuous (Lan et al.,
-// "WarpDrive", JMLR 2022), as in its Python step, in 32-bit numbers. native/DESIGN.md lists the
+// "WarpDrive", JMLR 2022), as in its Python step, in 32-bit numbers. envs/DESIGN.md lists the
 // differences from its kernels.
 //
 // Rows of agents are taggers, then runners. WarpDrive scatters taggers among the ids of all agents.
@@ -19,24 +19,24 @@ struct TagContinuous {
     std::int32_t num_taggers = 1;
     std::int32_t num_runners = 10;
     double grid_length = 10;         // side of the square
-    double max_speed = 1;            // per step, times the skill level
-    double skill_level_runner = 1;   // a runner's greatest speed, by max_speed
-    double skill_level_tagger = 1;   // a tagger's
+    double max_speed = 1;            // greatest speed per step; skill levels multiply it
+    double skill_level_runner = 1;   // a runner's greatest speed / max_speed
+    double skill_level_tagger = 1;   // a tagger's greatest speed / max_speed
     double max_acceleration = 1;     // the last of the acceleration levels
     double min_acceleration = -1;    // the first of them
     double max_turn = kPi / 2;       // the last of the turn levels, in radians
     double min_turn = -kPi / 2;      // the first of them
-    std::int32_t num_acceleration_levels = 10;  // actions 1 to this; 0 is to leave the acceleration
+    std::int32_t num_acceleration_levels = 10;  // actions 1 to this; 0 keeps the acceleration
     std::int32_t num_turn_levels = 10;          // actions 1 to this; 0 is to go straight on
     double edge_hit_penalty = 0;     // at most 0; added where an agent runs into an edge
     bool use_full_observation = true;  // all other agents, in place of the nearest
     std::int32_t num_other_agents_observed = 2;  // how many of the nearest agents are seen
-    double tagging_distance = 0.01;  // within which a runner is tagged, as a part of grid_length
+    double tagging_distance = 0.01;  // reach of a tag, as a share of grid_length
     double tag_reward_for_tagger = 1;       // for each runner that it tags
     double step_penalty_for_tagger = 0;     // at most 0; added in each step
     double tag_penalty_for_runner = -1;     // at most 0; added when it is tagged
-    double step_reward_for_runner = 0;      // at least 0; added in each step that it is in
-    double end_of_game_reward_for_runner = 1;  // for runners that are in when the time is over
+    double step_reward_for_runner = 0;      // at least 0; added in each step while in the game
+    double end_of_game_reward_for_runner = 1;  // for runners still in the game when time is over
     bool runner_exits_game_after_tagged = true;  // else it may be tagged again in the next step
     std::int32_t start_seed = 274880;  // seed of the starts, which all episodes share
     bool randomize_starts = false;     // starts are drawn for each episode
@@ -44,19 +44,20 @@ struct TagContinuous {
   struct World {
     std::int32_t runners_left;
   };
-  // State by row. `seen` is by id, as it was before the step's tags; observations are made of it.
+  // State by row. Arrays `seen_...` are indexed by id and made before the step's tags; observations
+  // are made of them.
   struct Agents {
     float *x, *y, *speed, *heading, *acceleration;
-    double *seen_x, *seen_y;  // parts of the diagonal
+    double *seen_x, *seen_y;  // as a share of the diagonal
     float *seen_speed, *seen_heading, *seen_acceleration, *seen_type, *seen_active;
-    float *id_x, *id_y;          // positions, cell by cell where there are cells; else by id, and
-                                 // those who left are infinitely far away
+    float *id_x, *id_y;          // positions, cell by cell where there are cells; else by id, with
+                                 // agents that left infinitely far away
     std::int32_t* cell_id;       // ids, cell by cell
-    std::int32_t* counts;        // a bit for each runner in the game; beginnings of cells
+    std::int32_t* counts;        // bits: runners in the game, tagged runners; then starts of cells
     std::int32_t* catcher;       // row of the tagger that tags this runner, or -1
-    std::int32_t* near;          // ids of the nearest, of each row, and how many there are
+    std::int32_t* near;          // for each row, ids of the nearest, and how many there are
     std::int32_t* num_near;
-    float* reach;                // distance of the last of them
+    float* reach;                // for each row, distance of the last of them
   };
   using Neighbors = TagNeighbors<TagContinuous>;
   using Action = std::int32_t;  // (acceleration level, turn level)
@@ -121,12 +122,12 @@ struct TagContinuous {
     check.Between("num_runners", config.num_runners, 1, 50'000);
     check.Positive("grid_length", config.grid_length);
     check.Positive("max_speed", config.max_speed);
-    // WarpDrive's own run has runners that do not move
+    // WarpDrive's own configuration has runners that do not move
     check.Between("skill_level_runner", config.skill_level_runner, 0, kMost);
     check.Between("skill_level_tagger", config.skill_level_tagger, 0, kMost);
     check.Finite("max_acceleration", config.max_acceleration);
     check.Finite("min_acceleration", config.min_acceleration);
-    // an angle beyond a whole turn equals a smaller one
+    // an angle beyond a whole turn is equivalent to a smaller one
     check.Between("max_turn", config.max_turn, -2 * kPi, 2 * kPi);
     check.Between("min_turn", config.min_turn, -2 * kPi, 2 * kPi);
     check.Between("num_acceleration_levels", config.num_acceleration_levels, 1, 10'000);
@@ -201,8 +202,8 @@ struct TagContinuous {
     if constexpr (kPhase == 1) Neighbors::SortIntoCells(crew);
   }
 
-  // First all agents move; then their visible states and the tags are written; then all agents look
-  // around, and taggers count their tags.
+  // First all agents move; then their visible states and the tags are written; then all agents find
+  // their neighbours, and taggers count their tags.
   static constexpr int kPhases = 3;
 
   template <int kPhase>
@@ -246,7 +247,7 @@ struct TagContinuous {
   ROLLOUTS_HD static void Observe(const Ref& w, std::int32_t row, Obs* obs) {
     const auto id = static_cast<std::int32_t>(w.tables[row]);
     const bool active = w.agents.seen_active[id] != 0;
-    // in 64 bits, because Python divides two ints so
+    // in 64 bits, as Python divides two ints
     const float time = w.max_episode_steps > 0
                            ? static_cast<float>(static_cast<double>(w.elapsed_steps) /
                                                 w.max_episode_steps)
@@ -349,7 +350,7 @@ struct TagContinuous {
     const Agents& a = w.agents;
     const std::int32_t* const near = a.near + std::int64_t{row} * ranks;
     const std::int32_t num_near = active ? a.num_near[row] : 0;
-    // a loop for each feature, so that only loads are scattered, and stores are not
+    // one loop for each feature, so that loads are scattered but stores are contiguous
     const double x = a.seen_x[id], y = a.seen_y[id];
     const float speed = a.seen_speed[id], acceleration = a.seen_acceleration[id];
     const float heading = a.seen_heading[id];

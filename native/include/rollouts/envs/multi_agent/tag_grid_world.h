@@ -10,12 +10,12 @@ namespace rollouts {
 struct TagGridWorld {
   struct Config {
     std::int32_t num_taggers = 10;      // taggers; the runner is not counted
-    std::int32_t grid_length = 10;      // cells are 0 to this, at either side
-    double wall_hit_penalty = 0.1;      // taken from who runs into a wall
-    double tag_reward_for_tagger = 10;  // for all taggers, when one is in the runner's cell
-    double tag_penalty_for_runner = 2;  // taken from the runner then
-    double step_cost_for_tagger = 0.01;  // taken from taggers in each other step, and given to the runner
-    bool use_full_observation = true;   // all agents' cells, in place of one's own and one other
+    std::int32_t grid_length = 10;      // coordinates of cells are 0 to this
+    double wall_hit_penalty = 0.1;      // taken from an agent that runs into a wall
+    double tag_reward_for_tagger = 10;  // given to all taggers when one is in the runner's cell
+    double tag_penalty_for_runner = 2;  // taken from the runner when it is tagged
+    double step_cost_for_tagger = 0.01;  // without a tag, each tagger loses it, the runner gains it
+    bool use_full_observation = true;   // all agents' cells, in place of one's own and another
     bool randomize_starts = false;      // taggers begin in any inner cell, not all in the middle
   };
   struct World {
@@ -149,7 +149,7 @@ struct TagGridWorld {
   }
 
  private:
-  // Adds in 32 bits, even where the sum has 64.
+  // Adds in 32 bits, although the sum is stored in 64.
   ROLLOUTS_HD static void Add(double& reward, float more) {
     reward = static_cast<float>(reward) + more;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neighbours in TagContinuous: the nearest agents that an agent sees, and who tags whom. Where
-// there are many agents, they are sorted into cells for this.
+// Neighbours in TagContinuous: the nearest agents, which an agent sees, and which tagger tags which
+// runner. Where there are many agents, they are sorted into cells for this.
 #pragma once
 
 #include "rollouts/core/multi_agent.h"
@@ -11,7 +11,7 @@
 
 namespace rollouts {
 
-// These functions are for that environment alone.
+// These functions are only for TagContinuous.
 template <typename Tag>
 struct TagNeighbors {
   using Ref = WorldRef<Tag>;
@@ -24,7 +24,7 @@ struct TagNeighbors {
            config.num_other_agents_observed <= n / 8;
   }
 
-  // Work of all agents after they moved, which LookAround and CountTags need.
+  // The work of all agents together after they moved, on which LookAround and CountTags depend.
   template <typename Crew>
   ROLLOUTS_HD static void Meet(const Crew& crew) {
     const Config& config = crew.config();
@@ -107,8 +107,8 @@ struct TagNeighbors {
 
  private:
   static constexpr std::int32_t kFewestInCells = 128;
-  static constexpr std::int32_t kFewTaggers = 16;  // up to here, comparing all is faster than cells
-  static constexpr std::int32_t kBlock = 32;       // rows that have a bit in one number
+  static constexpr std::int32_t kFewTaggers = 16;  // up to this, comparing all is faster than cells
+  static constexpr std::int32_t kBlock = 32;       // rows whose bits are in one number
 
   ROLLOUTS_HD static std::int32_t NumBlocks(std::int32_t n) { return (n + kBlock - 1) / kBlock; }
   ROLLOUTS_HD static TagTables<Config> TablesOf(const Ref& w) { return {w.config, w.tables}; }

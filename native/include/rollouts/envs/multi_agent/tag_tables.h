@@ -11,11 +11,11 @@ namespace rollouts {
 // Borrows the numbers.
 template <typename Config>
 struct TagTables {
-  const float* id;            // each row's, in WarpDrive's order of agents
+  const float* id;            // ids by row, in WarpDrive's order of agents
   const float* start;         // x by id, then y, then heading
   const float* acceleration;  // one for each level
   const float* turn;
-  const float* row;           // each id's
+  const float* row;           // rows by id
 
   ROLLOUTS_HD TagTables(const Config& config, const float* tables) {
     const std::int32_t n = config.num_taggers + config.num_runners;

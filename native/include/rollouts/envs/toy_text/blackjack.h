@@ -9,7 +9,7 @@ namespace rollouts {
 
 struct Blackjack {
   struct Config {
-    bool natural = false;  // a winning natural pays 1.5; without effect under sab
+    bool natural = false;  // a winning natural pays 1.5; has no effect with sab
     bool sab = true;       // Sutton and Barto: a natural beats all but a natural
   };
   // Hands as their hard totals (aces count 1), whether they hold an ace, and their sizes.

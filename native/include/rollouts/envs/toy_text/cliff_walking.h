@@ -10,12 +10,12 @@ namespace rollouts {
 template <bool kSlippery>
 struct CliffWalkingOf {
   struct Config {
-    bool is_slippery = kSlippery;  // a third each: as told, a quarter left, a quarter right
+    bool is_slippery = kSlippery;  // moves as told, or a quarter turn left or right, a third each
   };
   struct State {
     std::int32_t row;
-    // and kDrawn more where chance had its say in the last step; no field of its own, because
-    // states that are larger cost more than the step
+    // the column, plus kDrawn where the last step's direction was drawn; this has no field of its
+    // own, because a larger state costs more than the step
     std::int32_t col;
   };
   using Action = std::int32_t;  // 0 up, 1 right, 2 down, 3 left

@@ -39,7 +39,7 @@ ROLLOUTS_HD constexpr std::uint64_t FrozenLakeCells(const char* tiles, char lett
 template <typename Map>
 struct FrozenLakeOn {
   struct Config {
-    bool is_slippery = true;  // moves to either side of where the action says, too
+    bool is_slippery = true;  // also moves to either side of where the action says
     double success_rate = 1.0 / 3.0;  // probability of going where the action says, if slippery
     // Gymnasium's reward_schedule=(goal, hole, frozen)
     double reward_goal = 1;  // first of Gymnasium's reward_schedule: at the goal
@@ -48,8 +48,8 @@ struct FrozenLakeOn {
   };
   struct State {
     std::int32_t row;
-    // and what chance did in the last step: nothing, kAsTold more or kSlipped more; no field of its
-    // own, because states that are larger cost more than the step
+    // the column, plus kAsTold or kSlipped where the last step's direction was drawn; this has no
+    // field of its own, because a larger state costs more than the step
     std::int32_t col;
   };
   using Action = std::int32_t;  // 0 left, 1 down, 2 right, 3 up
@@ -144,7 +144,7 @@ struct FrozenLakeOn {
   }
 
   // Tells if the state's cell is one of `cells`. Shifts of 64 bits and tests of one bit would not
-  // vectorise, so the bit of the cell becomes the sign of a half.
+  // vectorise, so the bit of the cell becomes the sign bit of a 32-bit half.
   ROLLOUTS_HD static bool Has(std::uint64_t cells, const State& state) {
     const std::int32_t cell = state.row * kSize + Col(state);
     const auto low = static_cast<std::uint32_t>(cells);

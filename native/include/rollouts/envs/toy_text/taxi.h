@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fetching a passenger and taking them to their hotel (Dietterich, "Hierarchical
 // reinforcement learning with the MAXQ value function decomposition", JAIR 2000), as
-// Gymnasium's Taxi-v4 (gymnasium/envs/toy_text/taxi.py). Taxi-v3 has the same rules, but for
-// is_rainy, which before Gymnasium 1.3 let the taxi slide through walls: here it never does.
+// Gymnasium's Taxi-v4 (gymnasium/envs/toy_text/taxi.py). Taxi-v3 has the same rules except for
+// is_rainy: before Gymnasium 1.3 the taxi could then slide through walls, which it never does here.
 #pragma once
 
 #include "rollouts/core/env.h"
@@ -11,17 +11,17 @@ namespace rollouts {
 
 struct Taxi {
   struct Config {
-    bool is_rainy = false;           // the taxi may slide to the side of where it is told to go
+    bool is_rainy = false;           // the taxi may slide to either side of its direction
     bool fickle_passenger = false;   // the passenger may change the destination, once
     double rainy_probability = 0.8;  // probability of going as told in the rain
-    double fickle_probability = 0.3;  // probability of being such a passenger
+    double fickle_probability = 0.3;  // probability that the passenger is fickle
   };
   struct State {
     std::int32_t row, col;
     std::int32_t passenger;    // waits at stop 0 to 3, or 4: in the taxi
     std::int32_t destination;  // stop 0 to 3
     std::int32_t fickle;       // 1: will change the destination on the first move
-    std::int32_t chance;       // in the last step: 0 had no say, 1 went as told, 2 slid
+    std::int32_t chance;       // in the last step: 0 no draw, 1 went as told, 2 slid
   };
   using Action = std::int32_t;  // 0 south, 1 north, 2 east, 3 west, 4 pick up, 5 drop off
   using Obs = std::int64_t;     // ((row * 5 + col) * 5 + passenger) * 4 + destination

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scenarios of ViZDoom as vizdoom.gymnasium_wrapper (vizdoom 1.3) has them: with the same seed of the
-// game and the same actions, screens, game variables, rewards and ends are equal to it. One process
-// per environment, which runs from its first reset on. Observations are the screen alone;
+// game and the same actions, screens, game variables, rewards and ends are equal to its own. Each
+// environment has a process, which runs from the first reset on. Observations are the screen alone;
 // make_vec(flatten_observation=False) gives the reference's dict.
 #pragma once
 
@@ -36,26 +36,27 @@ class Vizdoom {
     // Buttons that an action may press at once. With 1 or more, actions are Discrete: all such
     // combinations, in vizdoom's order. With 0 they are MultiDiscrete, 0 or 1 for each button.
     // -1: the id's. With buttons that have an amount, actions are a Box: the amounts, then a number
-    // for each other button, which is pressed above 0.5; the largest are, where too many would be.
+    // for each other button, which is pressed above 0.5; where too many would be, those with the
+    // largest numbers are.
     std::int32_t max_buttons_pressed = -1;
     // The config file's timeout sets both `terminated` and `truncated`, as in vizdoom; "alone": only
     // `truncated`, so that values are bootstrapped; false: only `terminated`
     Switch treat_episode_timeout_as_truncation = true;
     std::int32_t episode_timeout = -1;  // frames; 0: none; -1: the config file's
-    std::string screen_resolution;  // such as "RES_160X120", the game's; empty: the config file's
+    std::string screen_resolution;  // such as "RES_160X120"; empty: as in the config file
     std::string screen_format;      // "RGB24" or "GRAY8"; empty: GRAY8 where the config file has it, else RGB24
     std::int32_t img_height = 0;    // pixels to which the screen is shrunk by area averaging; 0: not
     std::int32_t img_width = 0;     // as img_height
-    // screens in an observation, 1 or more; above 1 they are the first axis, oldest first, zeros where
-    // there is none, and gray ones have no axis of colours
+    // screens in an observation, 1 or more; above 1 they are the first axis, oldest first, with
+    // zeros before the first one, and gray screens have no axis of colours
     std::int32_t stack_num = 1;
-    bool depth_buffer_enabled = false;    // with flatten_observation=False: "depth", also if the config file has it not
-    bool labels_buffer_enabled = false;   // the same of "labels"
-    bool automap_buffer_enabled = false;  // the same of "automap"
-    // The same of "audio": the sound of a step, (samples, 2) int16; silence where the machine has no OpenAL
+    bool depth_buffer_enabled = false;    // with flatten_observation=False: "depth", even if the config file lacks it
+    bool labels_buffer_enabled = false;   // the same for "labels"
+    bool automap_buffer_enabled = false;  // the same for "automap"
+    // The same for "audio": the sound of a step, (samples, 2) int16; silence where the machine has no OpenAL
     bool audio_buffer_enabled = false;
   };
-  // Bytes: of an int32, of an int32 for each button, or of floats.
+  // The bytes of an int32, of an int32 for each button, or of floats.
   using Action = std::uint8_t;
   using Obs = std::uint8_t;
 
