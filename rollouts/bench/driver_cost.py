@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,15 @@ import ray as _typed_ray
 
 from rollouts.bench.random_policy import make_random_policy
 from rollouts.bench.stage_clock import merge_threads, timed_turn
+from rollouts.simulation import (
+    DriverModel,
+    JobModel,
+    LearnerModel,
+    NodeModel,
+    WorkerModel,
+    simulate,
+)
+from rollouts.simulation.measured import driver_of_calls, driver_of_stages
 from rollouts.support.same_release import make_check
 from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 from rollouts.workers.on_ray.ray_session import _make_host_class
@@ -37,6 +46,7 @@ ray: Any = _typed_ray
 
 ENV_ID = "CartPole-v1"
 CREDITS = 2
+_QUEUE = QueueLimits(credits_per_worker=CREDITS)
 _START_S = 600.0
 
 
@@ -263,28 +273,87 @@ def to_text(task: DriverTask, costs: list[DriverCost]) -> str:
 
 
 def to_table(rows: Sequence[tuple[DriverTask, Sequence[DriverCost]]]) -> str:
-    """Returns a line for each contestant of each task, with the limit that the driver's CPU sets.
+    """Returns a line for each contestant of each task, with what a core of the driver can take.
 
-    "limit/s" is the number of fragments that cost a second of CPU time, and "core" the share of a
-    core that the driver used while it took them.
+    "limit/s" is the number of fragments that cost a second of CPU time, "simulated" the number that
+    `simulated_limits` predicts, and "core" the share of a core that the driver used while it took
+    them.
     """
     lines = [
         f"{'workers':>7}{'bytes':>9}{'a version':>11}  {'':22}{'us':>6}{'/ bare':>8}{'limit/s':>9}"
-        f"{'MB/s':>8}{'core':>6}"
+        f"{'simulated':>11}{'MB/s':>8}{'core':>6}"
     ]
     for task, costs in rows:
         every = task.publish_every or task.num_fragments
+        simulated = simulated_limits(task, costs)
         for cost in costs:
             cpu = statistics.median(cost.cpu_us)
             ratio = statistics.median(_ratios(cost, costs[-1]))
             core = statistics.median(
                 one * rate / 1e6 for one, rate in zip(cost.cpu_us, cost.per_s, strict=True)
             )
+            limit = f"{simulated[cost.name]:.0f}" if cost.name in simulated else ""
             lines.append(
                 f"{task.num_workers:7}{cost.nbytes:9}{every:11}  {cost.name:22}{cpu:6.0f}"
-                f"{ratio:8.2f}{1e6 / cpu:9.0f}{cost.nbytes / cpu:8.1f}{core:6.2f}"
+                f"{ratio:8.2f}{1e6 / cpu:9.0f}{limit:>11}{cost.nbytes / cpu:8.1f}{core:6.2f}"
             )
     return "\n".join(lines)
+
+
+def simulated_limits(task: DriverTask, costs: Sequence[DriverCost]) -> dict[str, float]:
+    """Simulates workers that take no time, with the costs of each stage that were measured.
+
+    Args:
+      task: The work of the contestants.
+      costs: Their costs.
+    Returns:
+      "RolloutCoordinator" and "one fragment a call" -> fragments per second. The simulator decides
+      how many fragments share a call.
+    """
+    every = task.publish_every or task.num_fragments
+    models = {
+        cost.name: driver_of_stages(
+            statistics.median(cost.cpu_us),
+            {name: statistics.median(values) for name, values in cost.stages.items()},
+            every,
+        )
+        for cost in costs[:2]
+    }
+    shared, alone = models["RolloutCoordinator"], models["one fragment a call"]
+    shared = driver_of_calls(shared, alone, statistics.median(costs[0].per_call))
+    return {
+        "RolloutCoordinator": _simulated_limit(task, every, shared, _QUEUE),
+        "one fragment a call": _simulated_limit(
+            task, every, alone, replace(_QUEUE, max_fragments_per_call=1)
+        ),
+    }
+
+
+def _simulated_limit(
+    task: DriverTask, every: int, driver: DriverModel, queue: QueueLimits
+) -> float:
+    job = JobModel(
+        workers=WorkerModel(
+            num_workers=task.num_workers,
+            num_envs=task.num_envs,
+            rollout_length=task.rollout_length,
+            fragment_s=1e-6,
+            call_s=0.0,
+            fragment_bytes=0,
+            start_s=0.0,
+        ),
+        # within one machine no link limits the rate
+        nodes=NodeModel(workers_per_node=task.num_workers, bytes_per_s=1e15, latency_s=0.0),
+        driver=driver,
+        # an update of the simulated learner takes all fragments of a version at once
+        queue=replace(
+            queue,
+            max_queued_fragments=task.max_queued_fragments
+            or max(2 * every, CREDITS * task.num_workers),
+        ),
+        learners=LearnerModel(fragments_per_update=every, steps_per_s=1e15, weight_bytes=0),
+    )
+    return simulate(job, duration_s=2.5, warm_up_s=0.5).fragments_per_s
 
 
 def _ratios(cost: DriverCost, bare: DriverCost) -> list[float]:

@@ -45,13 +45,7 @@ def driver_of(path: Path) -> DriverModel:
         }
         per_call = statistics.median(row["costs"][0].get("per_call", [1.0]))
         shared = models["RolloutCoordinator"]
-        alone = models.get("one fragment a call", shared)
-        if per_call < 1.5:
-            return alone
-        # 1 / per_call of the fragments are a call's first and cost `alone.take_us`; the rest are
-        # further ones, and `shared.take_us` is the mean of both
-        further_us = (shared.take_us - alone.take_us / per_call) / (1 - 1 / per_call)
-        return replace(alone, further_us=max(0.0, further_us))
+        return driver_of_calls(shared, models.get("one fragment a call", shared), per_call)
     except (LookupError, TypeError, AttributeError, statistics.StatisticsError) as error:
         raise SpecError(
             f"{str(path)!r} has no costs ({error!r}), expected what `rollouts bench coordinator "
@@ -82,6 +76,22 @@ def driver_of_stages(
         resolve_us=resolve,
         publish_us=weights * publish_every,
     )
+
+
+def driver_of_calls(shared: DriverModel, alone: DriverModel, per_call: float) -> DriverModel:
+    """Derives the cost of a call's first fragment and of its further ones.
+
+    Args:
+      shared: Costs of a fragment where `per_call` of them share a call.
+      alone: Costs of a fragment with a call of its own.
+      per_call: Fragments of a call, the mean.
+    """
+    if per_call < 1.5:
+        return alone
+    # 1 / per_call of the fragments are a call's first and cost `alone.take_us`; the rest are
+    # further ones, and `shared.take_us` is the mean of both
+    further_us = (shared.take_us - alone.take_us / per_call) / (1 - 1 / per_call)
+    return replace(alone, further_us=max(0.0, further_us))
 
 
 def _json_of(path: Path) -> Any:

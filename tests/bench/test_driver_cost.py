@@ -7,19 +7,39 @@ import pytest
 
 pytest.importorskip("ray")
 
-from rollouts.bench.driver_cost import DriverCost, DriverTask, to_table
+from rollouts.bench.driver_cost import DriverCost, DriverTask, simulated_limits, to_table
 
 
-def test_the_table_says_what_a_core_can_take_beside_bare_ray() -> None:
-    ours = DriverCost(
-        "RolloutCoordinator", cpu_us=[90.0, 100.0, 500.0], per_s=[5e3, 4e3, 4e2], nbytes=2000
-    )
+def cost_of(name: str, us: float, per_call: float, nbytes: int = 2000) -> DriverCost:
+    """Costs without noise: a fifth each for calls and arrays, the rest for taking."""
+    stages = {"submit": [us / 5], "resolve": [us / 5], "weights": [0.0], "queue": [us * 3 / 5]}
+    return DriverCost(name, [us], [5e5 / us], stages, [per_call], nbytes)
+
+
+def test_the_table_says_what_a_core_can_take_beside_bare_ray_and_the_simulator() -> None:
+    ours, alone = cost_of("RolloutCoordinator", 100.0, 8.0), cost_of("one fragment a call", 400, 1)
+    ours.cpu_us, ours.per_s = [90.0, 100.0, 500.0], [5e3, 4e3, 4e2]
     bare = DriverCost("bare Ray", cpu_us=[200.0, 250.0, 260.0], per_s=[4e3] * 3, nbytes=2000)
-    header, first, second = to_table(
-        [(DriverTask(num_workers=8, publish_every=128), [ours, bare])]
+    alone.cpu_us, alone.per_s = [400.0] * 3, [2500.0] * 3
+    header, *lines = to_table(
+        [(DriverTask(num_workers=8, publish_every=128), [ours, alone, bare])]
     ).splitlines()
-    assert len(header) == len(first) == len(second)
+    assert {len(line) for line in lines} == {len(header)}
     # 100 us: ten thousand in a second, of 2 kB each; the median pair is 90 to 200
-    assert first.split()[:4] == ["8", "2000", "128", "RolloutCoordinator"]
-    assert first.split()[4:] == ["100", "0.45", "10000", "20.0", "0.40"]
-    assert second.split()[-5:] == ["250", "1.00", "4000", "8.0", "1.00"]
+    assert lines[0].split()[:4] == ["8", "2000", "128", "RolloutCoordinator"]
+    assert lines[0].split()[4:7] == ["100", "0.45", "10000"]
+    assert lines[0].split()[8:] == ["20.0", "0.40"]
+    assert lines[2].split()[-5:] == ["250", "1.00", "4000", "8.0", "1.00"]
+    # a driver that is always busy takes what its costs allow
+    assert float(lines[1].split()[-3]) == pytest.approx(2500, rel=0.05)
+
+
+def test_the_simulator_shares_calls_by_the_rule_of_a_real_run() -> None:
+    costs = [cost_of("RolloutCoordinator", 150.0, 8.0), cost_of("one fragment a call", 400.0, 1.0)]
+    # 128 fragments for a version and 16 calls in flight: 8 share one, as in the costs
+    limits = simulated_limits(DriverTask(num_workers=8, publish_every=128), costs)
+    per_fragment_us = 150.0 - 30.0 - 30.0 + 80.0 / 8 + 80.0  # submit and arrays as they are alone
+    assert limits["RolloutCoordinator"] == pytest.approx(1e6 / per_fragment_us, rel=0.1)
+    # 16 fragments for a version: each has its own call
+    limits = simulated_limits(DriverTask(num_workers=8, publish_every=16), costs)
+    assert limits["RolloutCoordinator"] == pytest.approx(2500, rel=0.1)
