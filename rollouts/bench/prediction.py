@@ -142,7 +142,7 @@ def to_text(row: PredictedJob) -> str:
 def to_table(rows: Sequence[PredictedJob]) -> str:
     """Returns a line for each job: medians of what was predicted and measured."""
     columns = ("fragments/s", "MB/s", "driver load", "queue depth", "mean lag")
-    titles = "".join(f"{name:>16}" for name in columns)
+    titles = "".join(f"{name:>20}" for name in columns)
     lines = [f"predicted / measured\n{'workers':>7}{'bytes':>9}{'learner':>9}{titles}"]
     for row in rows:
         nbytes = row.turns[0].nbytes
@@ -153,7 +153,7 @@ def to_table(rows: Sequence[PredictedJob]) -> str:
         cells = [pairs["fragments_per_s"], sent, *list(pairs.values())[1:]]
         lines.append(
             f"{row.task.num_workers:7}{nbytes:9}{row.task.learner_load:9g}"
-            + "".join(f"{one:>16}" for one in (f"{a:.3g} / {b:.3g}" for a, b in cells))
+            + "".join(f"{one:>20}" for one in (f"{a:.3g} / {b:.3g}" for a, b in cells))
         )
     return "\n".join(lines)
 
