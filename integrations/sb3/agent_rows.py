@@ -91,8 +91,8 @@ class AgentRowsVecEnv(BaseVecEnv):
             if self._monitor and active[row]:
                 infos[row]["episode"] = self._episode(row)
         self._returns[done], self._lengths[done] = 0.0, 0
-        self._last_obs = step.obs
-        return np.array(step.obs), step.reward.astype(np.float32), done, infos
+        obs = self._last_obs = np.array(step.obs)
+        return obs, step.reward.astype(np.float32), done, infos
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Reads what set_attr has set, or an attribute of the rows' environment."""
@@ -143,8 +143,8 @@ class AgentRowsVecEnv(BaseVecEnv):
         agents = self.num_envs // self.pool.envs.num_envs
         obs, info = self.pool.reset(seed=None if seeds is None else seeds[::agents])
         self._returns[:], self._lengths[:] = 0.0, 0
-        self._last_obs = obs
-        return np.array(obs), [{"active": active} for active in info["active"].tolist()]
+        self._last_obs = np.array(obs)
+        return self._last_obs, [{"active": active} for active in info["active"].tolist()]
 
     def _draw(self) -> Sequence[Array]:
         """One frame for each environment, repeated for its agents."""
