@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from network import Network
+from network import Network, Node
 from processes import HANG_S, environ_with_path, wait_until
 
 from rollouts.checkpoint import load_checkpoint
+from rollouts.metrics.status import FILE_NAME, read_status
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "examples" / "cluster"
@@ -128,6 +131,75 @@ def test_a_job_that_is_stopped_is_queued_again_and_reaches_its_target(
     assert "2 of 2 nodes are fit for a run" in said
     # it may have been there already
     assert load_checkpoint(run_dir).env_steps >= stopped_at, said
+
+
+# -- machines of one's own -------------------------------------------------------------
+
+
+def as_started_here(commands: list[str]) -> str:
+    """The line of `ray start`, with less memory and without the file that `ray up` copies.
+
+    Leaves out `ray stop`, which would end every Ray on this machine.
+    """
+    (start,) = [line for line in commands if "ray start" in line]
+    start, num_files = re.subn(r" --autoscaling-config=\S+", "", start)
+    start, num_sizes = re.subn(r"(--object-store-memory)=\d+", r"\1=100000000", start)
+    assert (num_files, num_sizes) == (int("--head" in start), 1)
+    return start
+
+
+@pytest.mark.system
+@pytest.mark.skipif(bool(os.geteuid()) or Network.why_not() is not None, reason="needs namespaces")
+def test_ppo_reaches_its_target_on_nodes_that_the_file_s_commands_started(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    yaml = pytest.importorskip("yaml")
+    config = yaml.safe_load((CLUSTER / "on_premise.yaml").read_text())
+    run_dir = tmp_path / "run"
+    with Network() as network, tempfile.TemporaryDirectory(prefix="ray-") as temporary:
+        nodes = [network.add(megabits_per_s=200, delay_s=0.002) for _ in range(3)]
+        head, *workers = nodes
+        # `file_mounts` and `setup_commands` of the file, on each machine
+        token = tmp_path / ".ray" / "auth_token"
+        token.parent.mkdir()
+        token.write_text(secrets.token_hex(32))
+        token.chmod(0o600)
+        (tmp_path / "rollouts-venv").symlink_to(sys.prefix)
+        clean = {k: v for k, v in environ_with_path().items() if not k.startswith("RAY_")}
+
+        def run(node: Node, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
+            number = nodes.index(node)
+            environ = clean | {"HOME": str(tmp_path), "RAY_TMPDIR": f"{temporary}/{number}"}
+            return subprocess.run(
+                [*node.enter, *command],
+                env=environ | changes,
+                capture_output=True,
+                text=True,
+                timeout=HANG_S,
+                check=False,
+            )
+
+        def start(node: Node, line: str) -> None:
+            Path(temporary, str(nodes.index(node))).mkdir()
+            # Ray finds its own address by the route to other networks
+            assert run(node, "ip", "route", "add", "default", "dev", "net0").returncode == 0
+            found = run(node, "bash", "-c", line, RAY_HEAD_IP=head.address)
+            assert found.returncode == 0, found.stdout + found.stderr
+
+        start(head, as_started_here(config["head_start_ray_commands"]))
+        for node in workers:
+            start(node, as_started_here(config["worker_start_ray_commands"]))
+        program = [sys.executable, str(ROOT / "examples" / "ppo.py"), "--num-envs", "16"]
+        found = run(
+            head,
+            *(*program, "--ray-address", f"{head.address}:6379", "--run-dir", str(run_dir)),
+            RAY_AUTH_MODE="token",
+        )
+    assert found.returncode == 0, found.stdout + found.stderr
+    (mean,) = re.findall(r"mean return ([\d.]+) over the last 100 episodes", found.stdout)
+    assert float(mean) >= 475
+    status = read_status(run_dir / FILE_NAME)
+    by_worker = status.labels("rollouts_worker_env_steps_total")
+    assert status.finished and all(steps > 0 for steps in by_worker.values()), by_worker
 
 
 # -- Kubernetes ------------------------------------------------------------------------
