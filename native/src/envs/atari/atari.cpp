@@ -137,8 +137,8 @@ Atari::OnLifeLoss Atari::RuleOf(const Switch& episodic_life) {
 void Atari::Reset(Rng& rng, bool forced) {
   engine_->NeedEmulator();
 
-  // game_goes_on: the last episode ended with the loss of a life, not with the end of the game
   if (rng.episode() == 0) frame_number_ = engine_->game->loading_frames();
+  // game_goes_on: the last episode ended with the loss of a life, not with the end of the game
   const bool game_goes_on = !forced && !game_over_ && life_lost_;
   life_lost_ = false;
   raw_reward_ = 0;
