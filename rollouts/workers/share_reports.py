@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rollouts.workers.share import INCARNATIONS_PER_LIFE, share_size
@@ -27,6 +28,9 @@ class ShareReports:
         self._lock = threading.Lock()
         # by coordinator and life; reports of former lives have no rows of workers
         self._reports: dict[tuple[int, int], Mapping[str, Any]] = {}
+        self._lives: dict[int, int] = {}  # coordinator -> its newest life with a report
+        # sums over former lives, so that stats take no longer after many deaths; None: to be summed
+        self._former: _Sums | None = None
 
     def note(self, coordinator: int, life: int, report: Mapping[str, Any]) -> None:
         """Keeps a report, unless there is a later one of that life."""
@@ -34,6 +38,10 @@ class ShareReports:
             kept = self._reports.get((coordinator, life))
             if kept is None or kept["number"] < report["number"]:
                 self._reports[coordinator, life] = report
+                newest = self._lives.get(coordinator, life)
+                self._lives[coordinator] = max(newest, life)
+                if life != newest:
+                    self._former = None
             former = self._reports.get((coordinator, life - 1))
             if former is not None and former["workers"]:
                 self._reports[coordinator, life - 1] = {**former, "workers": []}
@@ -45,9 +53,13 @@ class ShareReports:
           As `RolloutCoordinator.stats` says; "coordinators" has a row for each.
         """
         with self._lock:
-            reports, lives = [*self._reports.values()], dict(self._reports)
-        lost = {name: _sum(report[name]["discarded"] for report in reports) for name in _ACCOUNTS}
-        interrupted = _sum(report["fragments"]["interrupted"] for report in reports)
+            lives = {key: self._reports[key] for key in self._lives.items()}
+            if self._former is None:
+                self._former = _Sums.of(
+                    [self._reports[key] for key in self._reports if key not in lives]
+                )
+            sums = self._former + _Sums.of(list(lives.values()))
+        lost, interrupted = sums.lost, sums.interrupted
         total = {name: _with_lost(own[name], lost[name]) for name in _ACCOUNTS}
         total["fragments"]["requested"] += lost["fragments"].total() + interrupted.total()
         total["fragments"]["interrupted"] = dict(
@@ -57,12 +69,10 @@ class ShareReports:
         return {
             **own,
             **total,
-            "calls": sum(report["calls"] for report in reports),
-            "restarts": own["restarts"] + sum(report["restarts"] for report in reports),
-            "failures": dict(
-                _sum(report["failures"] for report in reports) + Counter(own["failures"])
-            ),
-            "workers_wait_s": sum(report["workers_wait_s"] for report in reports),
+            "calls": sums.calls,
+            "restarts": own["restarts"] + sums.restarts,
+            "failures": dict(sums.failures + Counter(own["failures"])),
+            "workers_wait_s": sums.workers_wait_s,
             "workers": self._workers(coordinators, lives),
             "coordinators": coordinators,
         }
@@ -85,6 +95,39 @@ class ShareReports:
                     worker_id = number + index * self._num_coordinators
                     rows.append(_row_of_nobody(worker_id, coordinator))
         return sorted(rows, key=lambda row: int(row["worker_id"]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums over reports."""
+
+    lost: dict[str, Counter[str]]
+    interrupted: Counter[str]
+    failures: Counter[str]
+    calls: int
+    restarts: int
+    workers_wait_s: float
+
+    @classmethod
+    def of(cls, reports: Sequence[Mapping[str, Any]]) -> _Sums:
+        return cls(
+            {name: _sum(report[name]["discarded"] for report in reports) for name in _ACCOUNTS},
+            _sum(report["fragments"]["interrupted"] for report in reports),
+            _sum(report["failures"] for report in reports),
+            sum(report["calls"] for report in reports),
+            sum(report["restarts"] for report in reports),
+            sum(report["workers_wait_s"] for report in reports),
+        )
+
+    def __add__(self, other: _Sums) -> _Sums:
+        return _Sums(
+            {name: self.lost[name] + other.lost[name] for name in _ACCOUNTS},
+            self.interrupted + other.interrupted,
+            self.failures + other.failures,
+            self.calls + other.calls,
+            self.restarts + other.restarts,
+            self.workers_wait_s + other.workers_wait_s,
+        )
 
 
 def _sum(counts: Any) -> Counter[str]:
