@@ -194,7 +194,7 @@ struct TagWorlds {
     const policy::RolloutArrays taggers = groups[0].Arrays(), runners = groups[1].Arrays();
     const std::array parts{policy::PolicyRollout{*groups[0].current, taggers},
                            policy::PolicyRollout{*groups[1].current, runners}};
-    auto kept = policy::Collect(*pool, parts, {.rules = {.keep_final_obs = true}});
+    auto kept = policy::Collect(*pool, parts, {.rules = {.keep_final_obs = true}, .poll = {}});
     for (GroupWorld& group : groups) {
       std::copy(group.obs.end() - group.rows * group.obs_size, group.obs.end(), group.obs.begin());
     }

@@ -169,7 +169,7 @@ void RolloutIsTheLoop(std::int32_t num_envs, std::int32_t num_threads, std::int3
   const auto pool =
       MakeCounting<Env>(num_envs, num_threads, {.step_cost_ns = step_cost_ns}, InSameStep());
   Collected found(*pool, kSteps);
-  const std::vector<FinalObs> final_obs = found.Collect(CountingPolicy(), {.rules = {.keep_final_obs = true}});
+  const std::vector<FinalObs> final_obs = found.Collect(CountingPolicy(), {.rules = {.keep_final_obs = true}, .poll = {}});
   std::vector<std::vector<std::int32_t>> ends(static_cast<std::size_t>(num_envs));
   std::size_t num_ends = 0;
   for (std::int32_t env = 0; env < num_envs; ++env) {
@@ -312,7 +312,7 @@ template <typename Env>
 void FailuresAreCutOff() {
   const auto pool = MakeCounting<Env>(3, 1, {.fails_at = 2}, InSameStep(OnEnvError::kReset));
   Collected found(*pool, 4);
-  const std::vector<FinalObs> final_obs = found.Collect(CountingPolicy(), {.rules = {.keep_final_obs = true}});
+  const std::vector<FinalObs> final_obs = found.Collect(CountingPolicy(), {.rules = {.keep_final_obs = true}, .poll = {}});
   for (std::size_t env = 0; env < 3; ++env) {
     const std::size_t i = 2 * 3 + env;  // the third step of each
     CHECK_EQ(int{found.truncated[i]} - found.terminated[i], 1);
