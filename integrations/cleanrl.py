@@ -111,10 +111,9 @@ class Gym029(PoolStatistics, VectorWrapper):
         super().__init__(env)
         self.pool = env
         engine: Any = getattr(env, "engine", None)
-        # agents and hosted environments have statistics of their own
-        counts = engine is not None and not engine.groups and "python" not in engine.can
-        pool: Any = env if counts else None
-        self._pool, self._episodes = pool, pool and EpisodeStatistics(pool)
+        # wrappers of hosted environments report their own episodes
+        pool: Any = None if engine is None or "python" in engine.can else env
+        self._pool, self._episodes = pool, None if pool is None else EpisodeStatistics(pool)
 
     def reset(self, *, seed: Any = None, options: Info | None = None) -> tuple[Any, Info]:
         """Starts new episodes; see the environment's own `reset`."""

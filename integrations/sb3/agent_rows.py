@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from rollouts.envs.agent_rows import AgentRows
 from rollouts.errors import SpecError
 
+from ..shared.episodes import records
 from ..shared.missing import needs
 from .base import BaseVecEnv, Indices, Infos
-from .native_vec_env import final_obs_of, truncated_rows
+from .native_vec_env import final_obs_of, refuse_options, truncated_rows
 
 try:
     from stable_baselines3.common.monitor import Monitor
@@ -34,6 +35,8 @@ class AgentRowsVecEnv(BaseVecEnv):
     has the reward 0, its actions are ignored, and `info["active"]` is False; Stable-Baselines3
     learns from these steps, too, because its buffers have no mask.
 
+    Arrays returned belong to the caller: later steps do not change them.
+
     Seeds are those of the first agent of each environment.
     """
 
@@ -46,9 +49,9 @@ class AgentRowsVecEnv(BaseVecEnv):
 
         Args:
           env: Rows of environments that were made with autoreset_mode="same_step".
-          num_envs: Not with rows.
+          num_envs: None; the rows have their number.
           monitor: Whether `info["episode"]` has the return, length and time of an agent's episode.
-          options: None; give them to `rollouts.make_vec`.
+          options: Refused, because `rollouts.make_vec` has them.
 
         Raises:
           SpecError: The environments autoreset otherwise, or options are given.
@@ -57,9 +60,7 @@ class AgentRowsVecEnv(BaseVecEnv):
           env = rollouts.make_vec("simple_spread_v3", 16, autoreset_mode="same_step")
           model = PPO("MlpPolicy", RolloutsVecEnv(env.as_single_agent()))
         """
-        if num_envs is not None or options:
-            given = [*(["num_envs"] if num_envs is not None else []), *options]
-            raise SpecError(f"{given} were given besides {env!r}: give them to rollouts.make_vec")
+        refuse_options(env, num_envs, options)
         if env.autoreset_mode is not AutoresetMode.SAME_STEP:
             raise SpecError(
                 f"{env!r} has autoreset_mode {env.autoreset_mode.name}, expected SAME_STEP: make "
@@ -88,11 +89,15 @@ class AgentRowsVecEnv(BaseVecEnv):
         ]
         for row in np.flatnonzero(done).tolist():
             infos[row]["terminal_observation"] = final_obs_of(step, row, self._last_obs)
-            if self._monitor and active[row]:
-                infos[row]["episode"] = self._episode(row)
+        if self._monitor:
+            over = np.flatnonzero(done & active)
+            seconds = round(time.time() - self._start_s, 6)
+            found = records(self._returns[over], self._lengths[over], seconds)
+            for row, record in zip(over.tolist(), found, strict=True):
+                infos[row]["episode"] = record
         self._returns[done], self._lengths[done] = 0.0, 0
-        obs = self._last_obs = np.array(step.obs)
-        return obs, step.reward.astype(np.float32), done, infos
+        self._last_obs = step.obs
+        return step.obs, step.reward.astype(np.float32), done, infos
 
     def get_attr(self, attr_name: str, indices: Indices = None) -> list[Any]:
         """Reads what set_attr has set, or an attribute of the rows' environment."""
@@ -128,13 +133,6 @@ class AgentRowsVecEnv(BaseVecEnv):
         does = self._monitor and issubclass(Monitor, wrapper_class)
         return [does for _ in self._numbers(indices)]
 
-    def _episode(self, row: int) -> dict[str, float]:
-        return {
-            "r": round(float(self._returns[row]), 6),
-            "l": int(self._lengths[row]),
-            "t": round(time.time() - self._start_s, 6),
-        }
-
     def _begin(self, seeds: list[int | None] | None) -> tuple[Array, Infos]:
         if any(self._options):
             raise SpecError(
@@ -143,8 +141,8 @@ class AgentRowsVecEnv(BaseVecEnv):
         agents = self.num_envs // self.pool.envs.num_envs
         obs, info = self.pool.reset(seed=None if seeds is None else seeds[::agents])
         self._returns[:], self._lengths[:] = 0.0, 0
-        self._last_obs = np.array(obs)
-        return self._last_obs, [{"active": active} for active in info["active"].tolist()]
+        self._last_obs = obs
+        return obs, [{"active": active} for active in info["active"].tolist()]
 
     def _draw(self) -> Sequence[Array]:
         """One frame for each environment, repeated for its agents."""

@@ -283,9 +283,7 @@ def open_pool(
             raise SpecError(
                 f"{env!r} has several agents: give RolloutsVecEnv its as_single_agent()"
             )
-        if num_envs is not None or options:
-            given = [*(["num_envs"] if num_envs is not None else []), *options]
-            raise SpecError(f"{given} were given besides {env!r}: give them to rollouts.make_vec")
+        refuse_options(env, num_envs, options)
         check_on_host(env)
         if "python" in env.engine.can:
             raise SpecError(
@@ -311,6 +309,13 @@ def open_pool(
             "environments together"
         )
     return pool
+
+
+def refuse_options(env: Any, num_envs: int | None, options: dict[str, Any]) -> None:
+    """Raises SpecError where arguments of `make_vec` come with environments that exist."""
+    given = [*(["num_envs"] if num_envs is not None else []), *options]
+    if given:
+        raise SpecError(f"{given} were given besides {env!r}: give them to rollouts.make_vec")
 
 
 def is_direct(env: Any) -> bool:

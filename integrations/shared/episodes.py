@@ -72,11 +72,7 @@ class EpisodeStatistics:
 
     def records(self, returns: Array, lengths: Array) -> list[Episode]:
         """A record for each game that is over now, from its return and its length."""
-        seconds = self.seconds()
-        return [
-            {"r": round(total, 6), "l": length, "t": seconds}
-            for total, length in zip(returns.tolist(), lengths.tolist(), strict=True)
-        ]
+        return records(returns, lengths, self.seconds())
 
     def _join_lives(
         self, rows: NDArray[np.intp], returns: Array, lengths: Array, lost: NDArray[np.bool_]
@@ -88,6 +84,14 @@ class EpisodeStatistics:
         totals = self._returns[over], self._lengths[over]
         self._returns[over], self._lengths[over] = 0.0, 0
         return over, *totals
+
+
+def records(returns: Array, lengths: Array, seconds: float) -> list[Episode]:
+    """Records of games (E,) that are over `seconds` after the statistics began."""
+    return [
+        {"r": round(total, 6), "l": length, "t": seconds}
+        for total, length in zip(returns.tolist(), lengths.tolist(), strict=True)
+    ]
 
 
 def _where(env: VectorEnv, option: str, values: tuple[object, ...]) -> NDArray[np.bool_]:

@@ -75,7 +75,7 @@ class Asked:
     @property
     def rules(self) -> dict[str, Any]:
         """The `rules` of `VectorEnv.collect`."""
-        given = {one.name: getattr(self, one.name) for one in fields(self) if one.metadata}
+        given = {one.name: getattr(self, one.name) for one in fields(self) if one.metadata == _RULE}
         return {name: getattr(one, "rule", one) for name, one in given.items() if one is not None}
 
 

@@ -9,8 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
-from pettingzoo import ParallelEnv
+from leaving_walkers import leaving_walkers
 from torch import nn
 
 import rollouts
@@ -92,41 +91,8 @@ def test_a_collector_steps_them_with_one_policy() -> None:
         assert ended % 11 == 0 and ended > 0
 
 
-class Leaves(ParallelEnv[str, Any, Any]):
-    """Two walkers in episodes of five steps; the first leaves after its second."""
-
-    possible_agents = ("walker_0", "walker_1")
-    metadata: dict[str, Any] = {}  # noqa: RUF012 (PettingZoo declares it so)
-
-    def __init__(self) -> None:
-        self.agents: list[str] = []
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Box(-9, 9, (2,), np.float32)
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Discrete(2)
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.agents, self._steps = [*self.possible_agents], 0
-        return {name: np.ones(2, np.float32) for name in self.agents}, {}
-
-    def step(self, actions: Any) -> Any:
-        self._steps += 1
-        present = self.agents
-        gone = {name: self._steps == 2 and name == "walker_0" for name in present}
-        over = {name: self._steps == 5 for name in present}
-        self.agents = [name for name in present if not gone[name] and not over[name]]
-        obs = {name: np.full(2, self._steps, np.float32) for name in present}
-        return obs, dict.fromkeys(present, 1.0), gone, over, {name: {} for name in present}
-
-
-def leaving_agents() -> Any:
-    return rollouts.from_parallel_env_fns([Leaves] * 3, num_processes=0, autoreset_mode="same_step")
-
-
 def test_rollouts_of_rows_list_no_episodes_of_agents_that_left() -> None:
-    with leaving_agents() as envs, leaving_agents().as_single_agent() as rows:
+    with leaving_walkers() as envs, leaving_walkers().as_single_agent() as rows:
         policies = [
             rollouts.TorchPolicy(ActorCritic(2, 2), rows.single_action_space) for _ in range(2)
         ]
@@ -144,7 +110,7 @@ def test_rollouts_of_rows_list_no_episodes_of_agents_that_left() -> None:
 
 
 def test_evaluation_of_rows_counts_no_episodes_of_agents_that_left() -> None:
-    with leaving_agents().as_single_agent() as rows:
+    with leaving_walkers().as_single_agent() as rows:
         policy = rollouts.TorchPolicy(ActorCritic(2, 2), rows.single_action_space)
         assert sorted(evaluate(rows, policy, 18).returns.tolist()) == [2.0] * 9 + [5.0] * 9
 
@@ -182,7 +148,7 @@ def test_rows_of_an_environment_that_failed_are_marked() -> None:
         assert failed > 0
 
 
-@pytest.mark.parametrize("make_envs", [lambda: make(2), leaving_agents], ids=["native", "hosted"])
+@pytest.mark.parametrize("make_envs", [lambda: make(2), leaving_walkers], ids=["native", "hosted"])
 @pytest.mark.parametrize("asked", [{"engine": "native"}, {"prefetch": 1}])
 def test_what_a_collector_refuses_of_rows_speaks_of_rows(make_envs: Any, asked: Any) -> None:
     with make_envs().as_single_agent() as rows:

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium import spaces
 
 import rollouts
 
 pytest.importorskip("stable_baselines3")
 
-from pettingzoo import ParallelEnv
+from leaving_walkers import leaving_walkers
 from rollouts.integrations.sb3 import NativeVecEnv, RolloutsPPO, RolloutsVecEnv
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
@@ -31,12 +30,13 @@ def test_each_row_is_an_agent_of_the_same_environment_to_the_end_of_many_episode
         assert env.num_envs == 9
         obs, _ = pool.reset()
         np.testing.assert_array_equal(env.reset(), obs.reshape(9, -1))
-        totals = np.zeros(9)
+        totals, held = np.zeros(9), []
         for _ in range(60):
             actions = random.integers(0, int(env.action_space.n), 9)
             before = pool.step(actions.reshape(3, 3))
             obs, reward, done, infos = env.step(actions)
             np.testing.assert_array_equal(obs, before[0].reshape(9, -1))
+            held.append((obs, obs.copy()))
             np.testing.assert_array_equal(reward, before[1].reshape(9).astype(np.float32))
             np.testing.assert_array_equal(done, np.repeat(before[3].any(axis=1), 3))
             totals += before[1].reshape(9)
@@ -50,40 +50,12 @@ def test_each_row_is_an_agent_of_the_same_environment_to_the_end_of_many_episode
                     final = before[4]["final_obs"].reshape(9, -1)[row]
                     np.testing.assert_array_equal(info["terminal_observation"], final)
                     totals[row] = 0.0
-
-
-class Leaves(ParallelEnv[str, Any, Any]):
-    """Two walkers in episodes of five steps; the first leaves after its second."""
-
-    possible_agents = ("walker_0", "walker_1")
-    metadata: dict[str, Any] = {}  # noqa: RUF012 (PettingZoo declares it so)
-
-    def __init__(self) -> None:
-        self.agents: list[str] = []
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Box(-9, 9, (2,), np.float32)
-
-    def action_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Discrete(2)
-
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
-        self.agents, self._steps = [*self.possible_agents], 0
-        return {name: np.ones(2, np.float32) for name in self.agents}, {}
-
-    def step(self, actions: Any) -> Any:
-        self._steps += 1
-        present = self.agents
-        gone = {name: self._steps == 2 and name == "walker_0" for name in present}
-        over = {name: self._steps == 5 for name in present}
-        self.agents = [name for name in present if not gone[name] and not over[name]]
-        obs = {name: np.full(2, self._steps, np.float32) for name in present}
-        return obs, dict.fromkeys(present, 1.0), gone, over, {name: {} for name in present}
+    # what was returned belongs to the caller
+    assert all((obs == then).all() for obs, then in held)
 
 
 def test_an_agent_that_leaves_has_one_record_and_then_idle_steps() -> None:
-    envs = rollouts.from_parallel_env_fns([Leaves], num_processes=0, autoreset_mode="same_step")
-    with envs.as_single_agent() as rows:
+    with leaving_walkers(num_envs=1).as_single_agent() as rows:
         env = RolloutsVecEnv(rows)
         env.reset()
         told = [env.step(np.zeros(2, int)) for _ in range(10)]
