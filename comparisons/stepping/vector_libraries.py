@@ -220,6 +220,10 @@ def _gymnasium_env(id: str, limit: int, **options: Any) -> gymnasium.Env[Any, An
         return gymnasium.make(id, max_episode_steps=limit, **options)
     except gymnasium.error.UnregisteredEnv as error:
         raise SpecError(f"peer 'gymnasium' has no environment {id!r}: {error}") from error
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise EngineError(
+            f"peer 'gymnasium' cannot make {id!r}: {error}; or leave this peer out"
+        ) from error
 
 
 def load(module: str, requirement: str, *, peer: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -221,6 +222,16 @@ def test_a_missing_peer_says_what_to_install(
     monkeypatch.setattr(vector_libraries.importlib, "import_module", refuse)
     with pytest.raises(EngineError, match=f"peer '{name}' needs .*{module}.*pip install"):
         peer.version()
+
+
+def test_gymnasium_without_an_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, name)
+    # None is what sys.modules holds for a module that cannot be imported
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    settings = Settings("LunarLander-v3", 2, 2, 1, duration_s=0.01, repeats=1)
+    with pytest.raises(EngineError, match="cannot make 'LunarLander-v3': Box2D is not installed"):
+        compare(settings, [stepper("gymnasium")])
 
 
 def test_the_ale_peer_refuses_what_is_not_atari() -> None:
