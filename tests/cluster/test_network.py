@@ -88,16 +88,18 @@ checker = StepChecker()
 with start(num_workers=3, placement=Placement(strategy="SPREAD"),
            env_options={"pad": 4096, "sleep_s": 0.001}) as coordinator:
     coordinator.publish_weights(weights())
-    by_worker = [0, 0, 0]
-    while min(by_worker) < 4:
+    by_worker, since_all_ran = [0, 0, 0], [0, 0, 0]
+    # if workers waited for each other, none would ever be this far ahead
+    while sorted(since_all_ran)[1] < sorted(since_all_ran)[0] + 12 and max(since_all_ran) < 200:
         for fragment in coordinator.get_fragments(1, 300):
             checker.add(fragment)
+            since_all_ran[fragment.worker_id] += min(by_worker) > 0
             by_worker[fragment.worker_id] += 1
             coordinator.publish_weights(weights())
     stats = coordinator.stats()
 assert_balanced(stats)
 assert stats["env_steps"]["delivered"] == checker.num_steps
-print(json.dumps({"by_worker": sorted(by_worker), "failures": stats["failures"],
+print(json.dumps({"since_all_ran": sorted(since_all_ran), "failures": stats["failures"],
                   "missing": checker.num_missing}))
 """
 )
@@ -278,9 +280,9 @@ def clock_library(folder: Path) -> Path:
 
 def test_a_slow_link_holds_up_no_other_worker(cluster: Cluster) -> None:
     result = cluster.result_of(SLOW)
-    slow, *others = result.pop("by_worker")
-    # they have links of 25 times the bandwidth
-    assert slow == 4 and min(others) > slow
+    slow, *others = result.pop("since_all_ran")
+    # they have links of 25 times the bandwidth; a worker may start much later than the others
+    assert min(others) >= slow + 12
     assert result == {"failures": {}, "missing": 0}
 
 
