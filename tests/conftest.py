@@ -136,16 +136,24 @@ def one_torch_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def ray_session() -> Iterator[Any]:
-    """Ray with 3 CPUs, one for all tests of a process that do not start or kill their own."""
+    """Ray with 3 CPUs, one for all tests of a process that do not start or kill their own.
+
+    On a busy machine Ray may need longer than a user would wait to free the CPUs of the test
+    before, and a coordinator to report: here they have as long as they may need.
+    """
     pytest.importorskip("ray")
     from small_cluster import started
 
     from rollouts.support.ray_private import make_tensor_store
+    from rollouts.workers.on_ray import room, shares
     from rollouts.workers.on_ray.shared_ray import enter
 
     shared = started(lambda: enter(None, num_cpus=3, timeout_s=10.0))
     make_tensor_store()
-    yield shared
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(room, "_FREED_S", 120.0)
+        patched.setattr(shares, "_REPORT_S", 120.0)
+        yield shared
     shared.leave()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from counter_world import CounterCollector, make_policy, weights
+from counter_world import CounterCollector, make_policy, wait_until, weights
 from replay_world import Start, make_coordinator, make_service
 
 from rollouts import RolloutCoordinator
@@ -34,7 +34,11 @@ def counters(ray_session: Any) -> Iterator[Callable[..., RolloutCoordinator]]:
 
 @pytest.fixture
 def start(ray_session: Any) -> Iterator[Start]:
-    """Makes a coordinator and a service over it in the shared Ray, and closes both."""
+    """Makes a coordinator and a service over it in the shared Ray, and closes both.
+
+    Workers begin together: otherwise the items of one that starts late would be few beside those of
+    the others, and a batch might have none of them.
+    """
     opened: list[Any] = []
 
     def make(
@@ -42,8 +46,10 @@ def start(ray_session: Any) -> Iterator[Start]:
     ) -> tuple[RolloutCoordinator, ReplayService]:
         opened.append(make_coordinator(**(coordinator or {})))
         opened.append(make_service(opened[-1], **service))
-        opened[-2].publish_weights(weights())
-        return opened[-2], opened[-1]
+        workers = opened[-2]
+        wait_until(lambda: all(one["state"] == "running" for one in workers.stats()["workers"]))
+        workers.publish_weights(weights())
+        return workers, opened[-1]
 
     yield make
     for each in reversed(opened):

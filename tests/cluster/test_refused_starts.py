@@ -327,10 +327,16 @@ def answer(server: socket.socket, reply: bytes) -> None:
     threading.Thread(target=serve, daemon=True).start()
 
 
-def test_an_address_where_nobody_listens_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = address_of(server)
-    for each in (address, f"ray://{address}"):
+@pytest.fixture
+def unheard() -> Iterator[str]:
+    """An address where nobody listens, and nobody can: another process might take a free port."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield address_of(held)
+
+
+def test_an_address_where_nobody_listens_is_refused(unheard: str) -> None:
+    for each in (unheard, f"ray://{unheard}"):
         with pytest.raises(SpecError, match=f"no Ray answers at ray_address '{each}' .*refused"):
             check_address(each, TIMEOUT_S)
 
@@ -367,9 +373,7 @@ def test_an_address_without_host_or_port_is_refused(address: str) -> None:
         check_address(address, TIMEOUT_S)
 
 
-def test_a_bad_address_ends_in_one_line_of_our_own() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = address_of(server)
+def test_a_bad_address_ends_in_one_line_of_our_own(unheard: str) -> None:
     script = f"""
 from counter_world import CounterCollector, make_policy
 from rollouts import RolloutCoordinator
@@ -378,7 +382,7 @@ from rollouts.errors import SpecError
 collect = CollectOptions(make_collector=CounterCollector)
 try:
     RolloutCoordinator("Counter", make_policy, collect=collect, num_workers=1,
-                       num_envs_per_worker=1, rollout_length=1, ray_address="{address}")
+                       num_envs_per_worker=1, rollout_length=1, ray_address="{unheard}")
 except SpecError as error:
     print(error)
 """
@@ -390,6 +394,6 @@ except SpecError as error:
         env=environ_with_path(),
         check=True,
     )
-    assert result.stdout.startswith(f"no Ray answers at ray_address '{address}'")
+    assert result.stdout.startswith(f"no Ray answers at ray_address '{unheard}'")
     assert result.stdout.count("\n") == 1
     assert result.stderr == ""

@@ -104,6 +104,7 @@ import ray, rollouts
 from counter_world import CounterCollector, make_policy, weights
 from inference_world import SumPolicy
 from replay_world import make_coordinator, make_service
+from small_cluster import started
 from rollouts import RolloutCoordinator
 from rollouts.workers import CollectOptions, FaultPolicy, Inference
 from rollouts.replay.shards.options import ShardOptions
@@ -120,7 +121,7 @@ class Learner(rollouts.FragmentInbox):
     def weights(self):
         return weights()
 
-ray.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False)
+started(lambda: ray.init("local", num_cpus=8, include_dashboard=False, log_to_driver=False))
 options = dict(num_envs_per_worker=2, rollout_length=4, faults=FaultPolicy(max_restarts=0))
 counters = CollectOptions(make_collector=CounterCollector)
 learner = ray.remote(num_cpus=0)(Learner).remote()
@@ -132,8 +133,8 @@ path.write_text(before.replace("    pack_frame_stacks: bool | None = None\\n", "
 assert path.read_text() != before
 with RolloutCoordinator("Counter", make_policy, num_workers=1, collect=counters, **options) as one:
     one.publish_weights(weights())
-    say("worker", lambda: one.get(timeout_s=120))
-    say("hand_over", lambda: one.hand_over(learner, timeout_s=120))
+    say("worker", lambda: one.get(timeout_s=300))
+    say("hand_over", lambda: one.hand_over(learner, timeout_s=300))
     say("publish_from", lambda: one.publish_from(learner))
 with RolloutCoordinator("CartPole-v1", lambda spec: SumPolicy(), num_workers=1,
                         inference=Inference(num_cpus=1), **options) as one:
@@ -141,7 +142,7 @@ with RolloutCoordinator("CartPole-v1", lambda spec: SumPolicy(), num_workers=1,
 with make_coordinator(num_workers=0) as one:
     one.publish_weights(weights())
     with make_service(one, num_shards=1, shards=ShardOptions(max_restarts=0)) as replay:
-        say("shard", lambda: replay.sample(4, timeout_s=120))
+        say("shard", lambda: replay.sample(4, timeout_s=300))
 """
 
 

@@ -19,6 +19,7 @@ from rollouts.workers import Placement
 from rollouts.errors import SpecError
 from rollouts.replay import ShardOptions
 from replay_world import make_coordinator, make_service
+from small_cluster import started
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 
@@ -31,11 +32,19 @@ def use(*coordinators):
     for one in coordinators:
         one.publish_weights(weights())
         one.get_fragments(1, 300)
+
+def init():
+    started(lambda: ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False,
+                             logging_level=logging.ERROR))
 """
 
 CLOSED_IN_ANY_ORDER = (
     BEGIN
     + """
+from rollouts.workers.on_ray import room
+
+# on a busy machine Ray may need longer than a user would wait to free what a coordinator had
+room._FREED_S = 300.0
 half = Placement(num_cpus=0.5)
 training = start(placement=half)
 evaluation = start(placement=half)
@@ -77,8 +86,7 @@ with start(3) as training:
 IN_THE_USERS_RAY = (
     BEGIN
     + """
-ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False,
-         logging_level=logging.ERROR)
+init()
 with start() as training:
     use(training)
     # the user's own work may give a CPU back
@@ -94,8 +102,7 @@ SHUT_DOWN_BETWEEN = (
     + """
 first = start()
 ray.shutdown()
-ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False,
-         logging_level=logging.ERROR)
+init()
 first.close()
 assert ray.is_initialized()
 with start() as second:

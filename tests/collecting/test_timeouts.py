@@ -147,8 +147,8 @@ def test_an_interrupt_while_it_waits_ends_the_rollout() -> None:
         collect = collector(env, 500_000, engine="native")
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
-            signal.setitimer(signal.ITIMER_REAL, 0.05)
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
                 while True:
                     collect.collect(timeout_s=HANG_S)
         finally:

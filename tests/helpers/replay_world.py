@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -135,6 +136,20 @@ def assert_replay_balanced(stats: dict[str, Any]) -> None:
 def kill_shard(replay: ReplayService, shard_id: int) -> None:
     wait_until(lambda: replay.stats()["shards"][shard_id]["pid"] > 0)
     os.kill(replay.stats()["shards"][shard_id]["pid"], signal.SIGKILL)
+
+
+@contextmanager
+def stopped_shards(replay: ReplayService) -> Iterator[None]:
+    """Keeps the processes of all shards from running in the block."""
+    wait_until(lambda: all(shard["pid"] > 0 for shard in replay.stats()["shards"]))
+    pids = [shard["pid"] for shard in replay.stats()["shards"]]
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def kill_worker(coordinator: RolloutCoordinator, worker_id: int) -> None:

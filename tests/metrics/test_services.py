@@ -96,7 +96,7 @@ def histories(path: Path) -> Iterator[dict[str, float]]:
 
 def written(path: Path, count: int) -> list[dict[str, float]]:
     """The histories, once there are `count`: wandb's own process writes them, perhaps late."""
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 300.0
     while len(found := list(histories(path))) < count and time.monotonic() < deadline:
         threading.Event().wait(0.05)
     return found

@@ -154,17 +154,24 @@ def test_other_workers_go_on_without_a_seam(replay: ReplayService, tmp_path: Pat
         assert stats["episodes_cut"] - loaded["episodes_cut"] == num_open
 
 
-def test_load_replaces_what_a_running_service_has(replay: ReplayService, tmp_path: Path) -> None:
-    fill(replay, 300)
-    replay.save(tmp_path)
-    fill(replay, 3 * replay.size())
-    old, before = replay.sample(64, timeout_s=TIMEOUT_S), replay.size()
-    replay.load(tmp_path)
-    assert replay.size() < before
-    assert replay.update_priorities(old.key, np.ones(64)) == 0
-    fill(replay, before)
-    assert_replay_balanced(replay.stats())
-    assert replay.stats()["steps"]["discarded"] == {}
+def test_load_replaces_what_a_running_service_has(ray_session: Any, tmp_path: Path) -> None:
+    # slow enough that what comes between a load and a look at the size is little
+    slow = {"env_options": {"sleep_s": 0.005}}
+    with (
+        make_coordinator(**slow) as coordinator,
+        make_service(coordinator, tables=TABLES) as replay,
+    ):
+        coordinator.publish_weights(weights())
+        fill(replay, 300)
+        replay.save(tmp_path)
+        fill(replay, 3 * replay.size())
+        old, before = replay.sample(64, timeout_s=TIMEOUT_S), replay.size()
+        replay.load(tmp_path)
+        assert replay.size() < before
+        assert replay.update_priorities(old.key, np.ones(64)) == 0
+        fill(replay, before)
+        assert_replay_balanced(replay.stats())
+        assert replay.stats()["steps"]["discarded"] == {}
 
 
 @contextmanager

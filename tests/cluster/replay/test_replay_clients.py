@@ -36,7 +36,7 @@ from rollouts.workers import QueueLimits
 pytestmark = pytest.mark.system
 
 # fewer processes, where more would show nothing
-ONE_WORKER = {"num_workers": 1}
+ONE_WORKER: dict[str, Any] = {"num_workers": 1}
 LIMITER = SampleToInsertRatio(2.0, min_size=50, error_buffer=400.0)
 
 
@@ -246,7 +246,9 @@ def test_after_the_workers_clients_get_the_rest(start: Start) -> None:
 
 def test_learner_that_waits_is_told_of_the_end(start: Start) -> None:
     table = TableConfig(items=TABLE.items, limiter=SampleToInsertRatio(1.0, 90_000, 1e6))
-    _, replay = start(ONE_WORKER, tables=table, num_shards=1)
+    # 60 steps/s, so that there are too few however long the learner takes to start
+    slow = ONE_WORKER | {"env_options": {"sleep_s": 0.05}}
+    _, replay = start(slow, tables=table, num_shards=1)
     (learner,) = start_learners(replay.client())
     waiting = learner.sample.remote(16, None)
     wait_until(lambda: num_waiting(replay) == 1)

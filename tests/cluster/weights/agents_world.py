@@ -85,6 +85,14 @@ def make_learner(
 
             threading.Event().wait(seconds)
 
+        def train_until(self, path: str) -> None:
+            """Trains until there is such a file."""
+            import os
+            import threading
+
+            while not os.path.exists(path):
+                threading.Event().wait(0.01)
+
         def weights(self) -> Any:
             if alone is not None:
                 return self.modules[alone].state_dict()

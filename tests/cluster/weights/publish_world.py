@@ -58,6 +58,14 @@ def make_learner(*, size: int = 1000, has_transport: bool = True, **options: Any
 
             threading.Event().wait(seconds)
 
+        def train_until(self, path: str) -> None:
+            """Trains until there is such a file."""
+            import os
+            import threading
+
+            while not os.path.exists(path):
+                threading.Event().wait(0.01)
+
         def weights(self) -> Any:
             fresh = make_weights(self.step, size)
             for name, value in fresh.items():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,12 +168,16 @@ def test_what_gives_no_weights_is_refused_and_the_version_before_stays(world: Ma
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-def test_busy_learner_is_not_waited_for_longer_than_asked(world: Make, transport: str) -> None:
+def test_busy_learner_is_not_waited_for_longer_than_asked(
+    world: Make, transport: str, tmp_path: Path
+) -> None:
     here = world(transport, options={"delta": True})
     here.publish()
-    here.learner.train_for.remote(2.0)
+    trained = tmp_path / "trained"
+    here.learner.train_until.remote(str(trained))
     with pytest.raises(TimeoutError, match=r"Learner.* gave no weights within 0.1 s"):
         here.coordinator.publish_from(here.learner, timeout_s=0.1)
+    trained.touch()
     assert here.coordinator.stats()["policy_version"] == 1
     # the snapshot that came too late is no version to differ from
     assert here.publish() == 2

@@ -14,7 +14,7 @@ pytest.importorskip("stable_baselines3")
 
 pytestmark = pytest.mark.system
 
-TIMEOUT_S = 300.0
+TIMEOUT_S = 1200.0
 
 BEGIN = """
 import ray
@@ -49,7 +49,9 @@ def make(algorithm):
 """
 
 IN_THE_USERS_RAY = """
-ray.init("local", num_cpus=2, include_dashboard=False)
+from small_cluster import started
+
+started(lambda: ray.init("local", num_cpus=2, include_dashboard=False))
 kept = []
 cases = ((RolloutsPPO, "_on_step"), (RolloutsPPO, None), (RolloutsDQN, "_on_step"))
 for algorithm, method in cases:
