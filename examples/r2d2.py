@@ -21,8 +21,10 @@ from functools import partial
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
 from common.checkpoint import Checkpointed
+from common.native_learning import add_learner_engine, read_or_none
 from common.replay_training import (
     add_greedy_arguments,
     add_replay_arguments,
@@ -36,6 +38,8 @@ from numpy.typing import NDArray
 from ppo import layer
 from torch import Tensor, nn
 
+from rollouts.learner.loss_learner import LossLearner
+from rollouts.learner.sequence_losses import SequenceDqnLoss, inverse_root, root
 from rollouts.recurrent import RecurrentTorchPolicy, State
 from rollouts.replay import SequenceBatch, Sequences
 from rollouts.replay.sampling import ReplayBatch
@@ -49,6 +53,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = run_parser(__doc__)
     add_replay_arguments(parser)
     add_greedy_arguments(parser)
+    add_learner_engine(parser)
     add = parser.add_argument
     add("--visible", type=int, nargs="+", default=[0, 2], help="observed numbers that are shown")
     # positions change by hundredths from step to step, so that they are scaled up
@@ -144,8 +149,24 @@ class Learner(Checkpointed):
         # fused, because otherwise the optimiser takes a fifth of an update of such small networks
         parameters = self.online.parameters()
         self.optimizer = torch.optim.Adam(parameters, lr=args.learning_rate, fused=True)
-        self.start = int(space.start)
+        self.start, self.num_actions = int(space.start), int(space.n)
         self.updates = 0
+        obs_shape = spec_of(args).single_observation_space.shape or ()
+        self.loss = SequenceDqnLoss(
+            Unrolled(self.online),
+            Unrolled(self.target),
+            obs_shape,
+            self.num_actions,
+            tuple(each.shape for each in self.online.initial_state()),
+            num_steps=args.burn_in + args.learn_steps,
+            burn_in=args.burn_in,
+            n=args.n_step,
+            discount=args.gamma,
+            rescale=args.rescale,
+        )
+        self.native = read_or_none(
+            lambda: LossLearner(self.loss, self.optimizer, args.torch_threads), args.learner_engine
+        )
 
     @property
     def policy_state(self) -> tuple[NDArray[Any], ...]:
@@ -159,13 +180,24 @@ class Learner(Checkpointed):
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
 
+        descend = self.descend if self.native is None else self.descend_natively
+        loss, value, priority, error = descend(batch)
+        self.updates += 1
+        if self.updates % args.target_interval == 0:
+            self.target.load_state_dict(self.online.state_dict())
+        return priority, {"loss": loss, "value": value.mean(), "error": error}
+
+    def descend(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Takes the step by torch; returns loss, values (T, B), priorities (B,), mean error."""
+        args = self.args
         values = self.unroll(self.online, batch)
         with torch.no_grad():
             following = self.unroll(self.target, batch)
             following = following.gather(-1, values.argmax(-1, keepdim=True))[..., 0]
             goal = self.goal(batch, following)
         index = batch.action.long()[..., None] - self.start
-        value = values[:-1].gather(-1, index)[..., 0]
+        # rows after a sequence's end have no action
+        value = values[:-1].gather(-1, index.clamp(min=0))[..., 0]
 
         # the state at the beginning of an episode is never outdated, and needs no burn-in
         row = torch.arange(len(value), device=value.device)[:, None]
@@ -177,14 +209,21 @@ class Learner(Checkpointed):
         nn.utils.clip_grad_norm_(self.online.parameters(), args.max_grad_norm)
         self.optimizer.step()
 
-        self.updates += 1
-        if self.updates % args.target_interval == 0:
-            self.target.load_state_dict(self.online.state_dict())
         error = (value - goal).detach().abs() * learnt
         mean = error.sum(0) / learnt.sum(0).clamp(min=1)
         priority = args.eta * error.max(0).values + (1 - args.eta) * mean
-        logs = {"loss": loss.detach(), "value": value.detach().mean(), "error": mean.mean()}
-        return priority, logs
+        return loss.detach(), value.detach(), priority, mean.mean()
+
+    def descend_natively(self, batch: SequenceBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Takes the same step of the same loss in native code."""
+        assert self.native is not None
+        parts = self.loss.sequences(batch, start=self.start)
+        found = self.native.step(parts, max_grad_norm=self.args.max_grad_norm)
+        _, off, value = np.split(found.outputs, [1, 1 + self.loss.num_steps], axis=1)
+        priority, mean = (self.loss.priorities(parts, off, eta) for eta in (self.args.eta, 0.0))
+        tensors = map(torch.as_tensor, (found.loss, value.T, priority, mean.mean()))
+        loss, values, priorities, error = tensors
+        return loss, values, priorities, error
 
     def unroll(self, network: QNetwork, batch: SequenceBatch) -> Tensor:
         """Values (T + 1, B, A) from the stored states on; the burn-in gets no gradient."""
@@ -203,7 +242,7 @@ class Learner(Checkpointed):
         row = torch.arange(steps, device=following.device)[:, None]
         end = torch.minimum(row + args.n_step, batch.num_steps)
         is_over = batch.terminated.any(0) & (end == batch.num_steps)
-        rest = inverse(following) if args.rescale else following
+        rest = inverse_root(following) if args.rescale else following
         rest = rest.gather(0, end) * ~is_over
 
         padded = nn.functional.pad(batch.reward, (0, 0, 0, args.n_step - 1))
@@ -213,18 +252,16 @@ class Learner(Checkpointed):
         return root(total) if args.rescale else total
 
 
-EPSILON = 1e-3  # from Pohlen et al. 2018; makes `root` invertible
+class Unrolled(nn.Module):
+    """Gives a network's values of all steps of sequences."""
 
+    def __init__(self, network: QNetwork) -> None:
+        super().__init__()
+        self.network = network
 
-def root(value: Tensor) -> Tensor:
-    """Converts values to the scale on which they are learned, where large ones grow like roots."""
-    return value.sign() * ((value.abs() + 1).sqrt() - 1) + EPSILON * value
-
-
-def inverse(value: Tensor) -> Tensor:
-    """The value whose `root` is `value`."""
-    inner = ((1 + 4 * EPSILON * (value.abs() + 1 + EPSILON)).sqrt() - 1) / (2 * EPSILON)
-    return value.sign() * (inner.square() - 1)
+    def forward(self, obs: Tensor, state: State) -> tuple[Tensor, State]:
+        """Maps obs (T, B, ...) and state to values (T, B, A), and state."""
+        return self.network.sequence(obs, state)
 
 
 def main() -> int:

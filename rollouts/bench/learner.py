@@ -41,7 +41,7 @@ class LearnerTask:
       layers: Sizes of the hidden layers, in the actor and in the critic.
       is_box: PPO alone: whether an action has `num_actions` numbers; else it is one of
         `num_actions` choices.
-      loss: "ppo", "recurrent-ppo", whose rows are sequences, "dqn" or "sac".
+      loss: "ppo", "dqn", "sac", or "recurrent-ppo" or "r2d2", whose rows are sequences.
     """
 
     rows: int

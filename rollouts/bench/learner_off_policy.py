@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient steps of DQN and SAC for `rollouts bench learner`, native code against torch.
+"""Gradient steps of DQN, SAC and R2D2 for `rollouts bench learner`, native code against torch.
 
-A step of DQN is one step of Adam. A step of SAC is three of them, for critics, actor and
-temperature, and an update of the target critics.
+A step of DQN or R2D2 is one step of Adam. A step of SAC is three of them, for critics, actor and
+temperature, and an update of the target critics. Rows of R2D2 are sequences of 16 steps and a
+burn-in of 4, for layers and a GRU.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 
 from rollouts.learner.loss_learner import LossLearner, TargetNetwork
 from rollouts.learner.row_losses import DqnLoss, SacActorLoss, SacCriticLoss, TemperatureLoss
+from rollouts.learner.sequence_losses import SequenceDqnLoss, inverse_root, root
 from rollouts.support.extras import needs
 
 with needs("torch", "rollouts bench learner"):
@@ -28,6 +30,7 @@ with needs("torch", "rollouts bench learner"):
 Rows = dict[str, Any]
 _MAX_NORM = 10.0
 _SHARE = 0.005
+_STEPS, _BURN_IN, _N, _DISCOUNT = 20, 4, 5, 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +175,102 @@ class Sac:
         return action, density.sum(1, keepdim=True)
 
 
-KINDS: dict[str, type[Dqn] | type[Sac]] = {"dqn": Dqn, "sac": Sac}
+class _Remembering(nn.Module):
+    """Layers, a GRU as wide as the last of them, and values of all steps."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        size = sizes.layers[-1]
+        self.layers = network(sizes.obs_size, sizes.layers[:-1], size)
+        self.gru, self.value = nn.GRU(size, size), nn.Linear(size, sizes.num_actions)
+
+    def forward(self, obs: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        hidden, last = self.gru(self.layers(obs).relu(), state[0][None])
+        return self.value(hidden), (last[0],)
+
+
+class R2d2:
+    """A network with memory, its target network and Adam."""
+
+    def __init__(self, sizes: Sizes, seed: int) -> None:
+        torch.manual_seed(seed)
+        self.q = _Remembering(sizes)
+        self.target = copy.deepcopy(self.q)
+        self.optimizer = torch.optim.Adam(self.q.parameters(), lr=3e-4, fused=True)
+
+    def modules(self) -> list[nn.Module]:
+        """The networks that change."""
+        return [self.q]
+
+    def native(self, sizes: Sizes, num_threads: int) -> Callable[[Rows], None]:
+        """A step in native code."""
+        loss = SequenceDqnLoss(
+            self.q,
+            self.target,
+            (sizes.obs_size,),
+            sizes.num_actions,
+            ((sizes.layers[-1],),),
+            num_steps=_STEPS,
+            burn_in=_BURN_IN,
+            n=_N,
+            discount=_DISCOUNT,
+            rescale=True,
+        )
+        learner = LossLearner(loss, self.optimizer, num_threads)
+        return lambda rows: _nothing(learner.step(rows, max_grad_norm=_MAX_NORM))
+
+    def torch_step(self, rows: Rows) -> None:
+        """The same step in torch."""
+        obs, state = rows["obs"].transpose(0, 1), (rows["state_0"],)
+        values = self._unroll(self.q, obs, state)
+        with torch.no_grad():
+            following = self._unroll(self.target, obs, state)
+            best = following.gather(2, values.argmax(2, keepdim=True))[..., 0]
+            # these sequences do not end: the last targets are of fewer steps
+            end = (torch.arange(_STEPS) + _N).clamp(max=_STEPS)
+            factor = _DISCOUNT ** (end - torch.arange(_STEPS))
+            target = root(rows["reward"].T + factor[:, None] * inverse_root(best)[end])
+        value = values[:-1].gather(2, rows["index"].transpose(0, 1))[..., 0]
+        loss = functional.smooth_l1_loss(value[_BURN_IN:], target[_BURN_IN:])
+        self.optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        nn.utils.clip_grad_norm_(self.q.parameters(), _MAX_NORM)
+        self.optimizer.step()
+
+    def _unroll(self, net: _Remembering, obs: Tensor, state: tuple[Tensor, ...]) -> Tensor:
+        warm, (last,) = net(obs[:_BURN_IN], state)
+        return torch.cat([warm, net(obs[_BURN_IN:], (last.detach(),))[0]])
+
+
+KINDS: dict[str, type[Dqn] | type[Sac] | type[R2d2]] = {"dqn": Dqn, "sac": Sac, "r2d2": R2d2}
+
+
+def _sequences(sizes: Sizes, seed: int) -> Rows:
+    random, count = np.random.default_rng(seed), sizes.rows
+    index = random.integers(sizes.num_actions, size=(count, _STEPS, 1))
+    rewards = np.pad(random.normal(size=(count, _STEPS)), ((0, 0), (0, _N - 1)))
+    total = np.sum([_DISCOUNT**i * rewards[:, i : i + _STEPS] for i in range(_N)], 0)
+    step = np.arange(_STEPS)
+    end = np.minimum(step + _N, _STEPS)
+    factor = np.tile((_DISCOUNT ** (end - step)).astype(np.float32), (count, 1))
+    weight = (step >= _BURN_IN) / np.float32(_STEPS - _BURN_IN)
+    return {
+        "obs": random.normal(size=(count, _STEPS + 1, sizes.obs_size)).astype(np.float32),
+        "action": np.eye(sizes.num_actions, dtype=np.float32)[index[..., 0]],
+        "state_0": random.normal(size=(count, sizes.layers[-1])).astype(np.float32),
+        "reward": total.astype(np.float32),
+        "discount": factor * (step + _N <= _STEPS),
+        "discount_of_end": factor * (step + _N > _STEPS),
+        "is_end": np.tile(np.arange(_STEPS + 1) == _STEPS, (count, 1)).astype(np.float32),
+        "weight": np.tile(weight.astype(np.float32), (count, 1)),
+        "index": index,
+    }
 
 
 def make_rows(kind: str, sizes: Sizes, seed: int) -> Rows:
     """One batch of rows."""
+    if kind == "r2d2":
+        return _sequences(sizes, seed)
     random = np.random.default_rng(seed)
     index = random.integers(sizes.num_actions, size=(sizes.rows, 1))
     one_hot = np.eye(sizes.num_actions, dtype=np.float32)[index[:, 0]]

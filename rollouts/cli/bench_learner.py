@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser, *, positive_int: Callable[[str], int]) -> None:
     """Declares its options."""
     add = parser.add_argument
-    losses = ["ppo", "recurrent-ppo", "dqn", "sac"]
+    losses = ["ppo", "recurrent-ppo", "dqn", "sac", "r2d2"]
     add("--loss", nargs="+", choices=losses, default=["ppo"], metavar="LOSS",
-        help="ppo, recurrent-ppo (an LSTM; B sequences of 16 steps), dqn or sac; several ok; "
-        "default: ppo")  # fmt: skip
+        help="ppo, recurrent-ppo (an LSTM; B sequences of 16 steps), dqn, sac or r2d2 (a GRU; B "
+        "sequences of 20 steps); several ok; default: ppo")  # fmt: skip
     add("--rows", nargs="+", type=positive_int, default=[64, 256, 2048], metavar="B",
         help="of a minibatch; several ok; default: 64 256 2048")  # fmt: skip
     add("--layers", nargs="+", type=positive_int, default=[64, 64], metavar="SIZE",

@@ -157,7 +157,7 @@ class DenseNetwork:
                 f"policy_dtype='bfloat16' needs compute capability 8.0, which {name} has not: "
                 "leave policy_dtype out"
             )
-        self._layers = DenseLayers(policy.program)
+        self._layers = DenseLayers(policy.program.without_detach())
         self.source = PolicyKernelSource(obs_dtype, "bfloat16")
         self.places = self._layers.outputs
         dtypes = (torch.bfloat16, torch.float32)

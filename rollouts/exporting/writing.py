@@ -169,7 +169,7 @@ def _in_c(
         advice = str(error).replace("use engine='torch'", "export it to .onnx or .pt2")
         raise SpecError(advice) from error
     arrays = parameters_of(program, Sources(scores).arrays())
-    return c_header(program, arrays, about, name).encode()
+    return c_header(program.without_detach(), arrays, about, name).encode()
 
 
 def _options_of(env: Any) -> tuple[dict[str, Any], dict[str, Any]]:

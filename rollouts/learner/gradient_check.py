@@ -81,7 +81,7 @@ def check_gradients(
 ) -> None:
     """Compares gradients of some rows with autograd's.
 
-    Equal outputs do not suffice: `detach` and `torch.no_grad`, for example, change only gradients.
+    Equal outputs do not suffice: `torch.no_grad` and hooks, for example, change only gradients.
 
     Args:
       policy: The module that was read.
@@ -132,8 +132,8 @@ def check_gradients(
         if not _largest(found - expected) <= max(_TOLERANCE * sizes_of[name], rounding):
             raise SpecError(
                 f"autograd's gradient of {name} is another than that of the operations which were "
-                "read: does forward use detach, no_grad, an autograd.Function or a hook? Train it "
-                "with torch"
+                "read: does forward use no_grad, a detached weight, an autograd.Function or a "
+                "hook? Train it with torch"
             )
 
 

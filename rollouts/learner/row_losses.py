@@ -117,7 +117,7 @@ class DqnLoss(RowLoss):
         value = (self.network(obs) * action).sum(1, keepdim=True)
         following = self.target_network(next_obs)
         if self.double_q:
-            best = _of_first_maximum(self.network(next_obs), following)
+            best = of_first_maximum(self.network(next_obs), following)
         else:
             best = following.amax(1, keepdim=True)
         off = value - (reward + discount * best)
@@ -392,11 +392,11 @@ def _errors(values: tuple[Tensor, ...], target: Tensor) -> Outputs:
     return offs.square().sum(1, keepdim=True), *means
 
 
-def _of_first_maximum(keys: Tensor, values: Tensor) -> Tensor:
-    """The value at the place of the first largest key of each row."""
-    best, found = keys[:, :1], values[:, :1]
-    for place in range(1, keys.shape[1]):
-        key = keys[:, place : place + 1]
-        found = torch.where(key > best, values[:, place : place + 1], found)
+def of_first_maximum(keys: Tensor, values: Tensor) -> Tensor:
+    """The value at the place of the first largest key in the last dimension, which becomes 1."""
+    best, found = keys[..., :1], values[..., :1]
+    for place in range(1, keys.shape[-1]):
+        key = keys[..., place : place + 1]
+        found = torch.where(key > best, values[..., place : place + 1], found)
         best = torch.maximum(best, key)
     return found

@@ -148,7 +148,7 @@ class NativePolicy:
         self._make()
 
     def _make(self) -> None:
-        program, head = self.program, self.head
+        program, head = self.program.without_detach(), self.head
         self._made_head = head
         self._native = _native.NativePolicy(
             program.obs_size,

@@ -26,6 +26,7 @@ clamp         x                             low, high    infinite where there is
 scale         x                             a, b         a * x + b
 elu           x                             alpha        x > 0 ? x : alpha * (exp(x) - 1)
 leaky_relu    x                             slope        x > 0 ? x : slope * x
+detach        x                                          x, through which no gradient goes
 tanh, relu, sigmoid, silu, gelu, gelu_tanh, softplus, exp, log, sqrt, square
               x                                          of each feature; gelu_tanh is gelu's
                                                          approximation
@@ -38,7 +39,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,18 @@ class Program:
                 needed.update(self.ops[place].inputs)
                 found.update(self.ops[place].params)
         return found
+
+    def without_detach(self) -> Program:
+        """The program without the operations that matter for gradients alone; it only acts."""
+        place, ops = [0], list[Op]()
+        for op in self.ops:
+            inputs = tuple(place[i] for i in op.inputs)
+            if op.kind == "detach":
+                place.append(inputs[0])
+                continue
+            ops.append(replace(op, inputs=inputs))
+            place.append(len(ops))
+        return replace(self, ops=tuple(ops), outputs=tuple(place[i] for i in self.outputs))
 
     def described(self) -> tuple[list[tuple[Any, ...]], list[tuple[str, int]]]:
         """The operations, and the names and sizes of the parameters, in the form of native code."""
@@ -271,6 +284,7 @@ _FUNCTIONS: dict[str, Function] = {
     "greater_equal": _of_two(np.greater_equal),
     "equal": _of_two(np.equal),
     "where": lambda op, inputs, arrays: np.where(inputs[0] != 0, inputs[1], inputs[2]),
+    "detach": _of_each(np.copy),
     "clamp": lambda op, inputs, arrays: np.clip(inputs[0], op.numbers[0], op.numbers[1]),
     "scale": lambda op, inputs, arrays: op.numbers[0] * inputs[0] + op.numbers[1],
     "elu": lambda op, inputs, arrays: np.where(

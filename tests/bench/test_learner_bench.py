@@ -95,19 +95,22 @@ def test_what_is_measured_through_time_are_the_same_steps(monkeypatch: pytest.Mo
 
 
 def test_each_loss_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["bench", "learner", "--loss", "recurrent-ppo", "dqn", "sac", *FEW]) == 0
+    assert (
+        cli.main(["bench", "learner", "--loss", "recurrent-ppo", "dqn", "sac", "r2d2", *FEW]) == 0
+    )
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition(" ")[0] for line in lines[1:]] == [
         *["recurrent-ppo"] * 4,
         *["dqn"] * 4,
         *["sac"] * 4,
-        *("recurrent-ppo,", "dqn,", "sac,"),
+        *["r2d2"] * 4,
+        *("recurrent-ppo,", "dqn,", "sac,", "r2d2,"),
     ]
 
 
-@pytest.mark.parametrize("kind", ["dqn", "sac"])
+@pytest.mark.parametrize("kind", ["dqn", "sac", "r2d2"])
 def test_what_is_measured_off_policy_are_the_same_steps(kind: str) -> None:
-    sizes = learner_off_policy.Sizes(64, (16,), 5, 3)
+    sizes = learner_off_policy.Sizes(64, (16, 12), 5, 3)
     rows = learner_off_policy.make_rows(kind, sizes, 1)
     given = {name: each for name, each in rows.items() if name != "index"}
     one, other = (learner_off_policy.KINDS[kind](sizes, 1) for _ in range(2))

@@ -99,6 +99,24 @@ def test_observations_of_whole_numbers_are_read() -> None:
     collector.close()
 
 
+class Detached(DenseAgent):
+    """An agent with a body that learns from the policy alone."""
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        *inputs, value = super().forward(obs)
+        return *inputs, value.detach()
+
+
+def test_a_detached_value_is_the_same_network() -> None:
+    env = make("CartPole-v1", 20)
+    torch.manual_seed(0)
+    module = Detached(env.single_observation_space, env.single_action_space)
+    collector = collector_of(env, module, 3, outputs=("logits",))
+    assert collector.engine == "native" and collector.why_not_native == ""
+    assert_are_the_networks(module, collector.collect())
+    collector.close()
+
+
 class Recorded(nn.Module):
     """Returns what another policy's network gave, call by call."""
 

@@ -88,7 +88,7 @@ def test_goals_are_those_of_a_loop_over_steps(example: ModuleType, rescale: str)
             total = sum(0.9 ** (i - t) * float(batch.reward[i, b]) for i in range(t, end))
             if not batch.terminated[end - 1, b]:
                 value = following[end, b]
-                rest = example.inverse(value) if rescale == "--rescale" else value
+                rest = example.inverse_root(value) if rescale == "--rescale" else value
                 total += 0.9 ** (end - t) * float(rest)
             expected = torch.tensor(total)
             expected = example.root(expected) if rescale == "--rescale" else expected
@@ -96,13 +96,34 @@ def test_goals_are_those_of_a_loop_over_steps(example: ModuleType, rescale: str)
             torch.testing.assert_close(goal[t, b], expected.float(), rtol=1e-4, atol=1e-4)
 
 
-def test_root_and_inverse_undo_each_other(example: ModuleType) -> None:
-    values = torch.linspace(-300, 300, 601, dtype=torch.float64)
-    torch.testing.assert_close(example.inverse(example.root(values)), values, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("rescale", ["--rescale", "--no-rescale"])
+def test_native_steps_are_those_of_torch(example: ModuleType, rescale: str) -> None:
+    options = rescale, "--burn-in", "4", "--learn-steps", "8", "--n-step", "3"
+    native, plain = (
+        example.Learner(example.parse_args([*options, "--learner-engine", engine]))
+        for engine in ("native", "torch")
+    )
+    assert native.native is not None and plain.native is None
+    for _ in range(5):
+        batch = sampled(example, native)
+        found, logs = native.learn(batch, learning_rate=1e-3)
+        expected, expected_logs = plain.learn(batch, learning_rate=1e-3)
+        # the same sums in another order
+        torch.testing.assert_close(found.float(), expected, rtol=1e-4, atol=1e-5)
+        for name, each in logs.items():
+            assert float(each) == pytest.approx(float(expected_logs[name]), rel=1e-4, abs=1e-5)
+    for mine, its in zip(native.online.parameters(), plain.online.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=1e-5)
 
 
-def test_priorities_are_of_the_rows_that_are_learnt_from(example: ModuleType) -> None:
-    learner = example.Learner(example.parse_args(["--eta", "0.7"]))
+def test_torch_learns_where_rows_are_not_kept_apart(example: ModuleType) -> None:
+    assert example.Learner(example.parse_args(["--no-memory"])).native is None
+
+
+@pytest.mark.parametrize("engine", ["native", "torch"])
+def test_priorities_are_of_the_rows_that_are_learnt_from(example: ModuleType, engine: str) -> None:
+    options = "--eta", "0.7", "--burn-in", "4", "--learn-steps", "8", "--learner-engine", engine
+    learner = example.Learner(example.parse_args([*options]))
     batch = sampled(example, learner)
     with torch.no_grad():
         values = learner.unroll(learner.online, batch)
@@ -115,7 +136,7 @@ def test_priorities_are_of_the_rows_that_are_learnt_from(example: ModuleType) ->
         errors = torch.stack([abs(values[t, b, batch.action[t, b]] - goal[t, b]) for t in rows])
         expected = 0.7 * errors.max() + 0.3 * errors.mean()
         # a mean summed in another order
-        torch.testing.assert_close(priority[b], expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(priority[b].float(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_without_memory_nothing_is_learnt_about_the_past(example: ModuleType) -> None:

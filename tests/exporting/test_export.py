@@ -92,8 +92,9 @@ class Memory(nn.Module):
         return (self.start.detach(),)
 
     def forward(self, obs: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        hidden = self.cell(obs, state[0])
-        return self.actor(hidden), self.critic(hidden)[:, 0], (hidden,)
+        # who acts has no use for `detach`
+        hidden = self.cell(obs, state[0].detach())
+        return self.actor(hidden.detach()), self.critic(hidden)[:, 0], (hidden,)
 
 
 @dataclass

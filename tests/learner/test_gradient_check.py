@@ -46,8 +46,12 @@ def straight_through(layer: nn.Module, x: Tensor) -> Tensor:
 
 CUT: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
     "detach": lambda layer, x: layer(x).detach(),
-    "no_grad": without_grad,
     "straight-through": straight_through,
+}
+HIDDEN: dict[str, Callable[[nn.Module, Tensor], Tensor]] = {
+    "no_grad": without_grad,
+    "detach of weights": lambda layer, x: nn.functional.linear(x, layer.weight.detach()),
+    "detach_": lambda layer, x: layer(x).clone().detach_(),
     "autograd.Function": lambda layer, x: Halved.apply(layer(x)),
 }
 
@@ -85,12 +89,40 @@ def update(learner: NativeLearner, rows: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("value_alone", [False, True])
-@pytest.mark.parametrize("how", CUT)
+@pytest.mark.parametrize("how", HIDDEN)
 def test_what_autograd_does_not_see_is_not_trained(how: str, value_alone: bool) -> None:
     torch.manual_seed(0)
-    module = Cut(CUT[how], value_alone=value_alone)
+    module = Cut(HIDDEN[how], value_alone=value_alone)
     with pytest.raises(SpecError, match=r"autograd's gradient of encoder\.weight is another"):
         learner_of(module)
+
+
+@pytest.mark.parametrize("value_alone", [False, True])
+@pytest.mark.parametrize("how", CUT)
+def test_detached_features_get_no_gradient(how: str, value_alone: bool) -> None:
+    torch.manual_seed(0)
+    module = Cut(CUT[how], value_alone=value_alone)
+    theirs = copy.deepcopy(module)
+    optimizer = torch.optim.Adam(theirs.parameters(), lr=3e-3)
+    learner, rows = learner_of(module, lr=3e-3), acted_rows(module, 32, 0)  # type: ignore[arg-type]
+    in_torch = as_tensors(rows, torch.float32)
+    before = copy.deepcopy(module.encoder.weight)
+    for _ in range(10):
+        update(learner, rows)
+        torch_step(theirs, optimizer, in_torch, np.arange(32), LOSS, 1e9)  # type: ignore[arg-type]
+    for mine, its in zip(module.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, its, rtol=0, atol=2e-5)
+    no_way = how == "detach" and not value_alone
+    assert torch.equal(module.encoder.weight, before) == no_way
+    # who only acts has no use for the operation
+    policy = NativePolicy.from_torch(module, SPACE)
+    kinds = [op.kind for op in policy.program.without_detach().ops]
+    assert "detach" in [op.kind for op in policy.program.ops] and "detach" not in kinds
+    found, value = policy.module_outputs(rows["obs"])
+    with torch.no_grad():
+        logits, expected = module(torch.from_numpy(rows["obs"]))
+    np.testing.assert_allclose(found, logits, atol=1e-5)
+    np.testing.assert_allclose(value[:, 0], expected, atol=1e-5)
 
 
 def test_a_forward_that_cuts_gradients_later_is_noticed() -> None:
@@ -98,7 +130,7 @@ def test_a_forward_that_cuts_gradients_later_is_noticed() -> None:
     module = Cut(lambda layer, x: layer(x), value_alone=False)
     learner, rows = learner_of(module), acted_rows(module, 32, 0)
     update(learner, rows)
-    module.encode = CUT["detach"]
+    module.encode = HIDDEN["no_grad"]
     before = copy.deepcopy(module.state_dict())
     with pytest.raises(SpecError, match=r"autograd's gradient of encoder\.weight"):
         update(learner, rows)

@@ -270,6 +270,8 @@ def test_each_operation_has_the_slopes_of_finite_differences(kind: str, input_si
     given = [random.normal(size=(40, program.sizes[i])).astype(np.float32) for i in program.outputs]
     trained = [True] * len(exact)
     ours = gradients_of_params(program, exact, trained, obs, given)
+    if kind == "detach":
+        given[0] *= 0  # nothing comes back from this output
     theirs = slopes(program, [each.astype(np.float64) for each in exact], obs, given)
     largest = max(np.abs(each).max() for each in theirs)
     for each, found, expected in zip(program.params, ours, theirs, strict=True):

@@ -17,6 +17,7 @@ X = [-2.0, 0.0, 3.0]
 # the table of the module's docstring, for one row of X
 BY_HAND: dict[str, tuple[tuple[float, ...], list[float]]] = {
     "relu": ((), [0, 0, 3]),
+    "detach": ((), X),
     "square": ((), [4, 0, 9]),
     "exp": ((), [E**-2, 1, E**3]),
     "tanh": ((), [math.tanh(-2), 0, math.tanh(3)]),
@@ -177,3 +178,24 @@ def test_only_eight_of_many_names_are_listed() -> None:
     with pytest.raises(SpecError) as caught:
         parameters_of(param(), state)
     assert "n7" in str(caught.value) and "n8" not in str(caught.value)
+
+
+def test_a_program_without_detach_reads_what_was_detached() -> None:
+    ops = (
+        Op("tanh", (0,), (), (), 3),
+        Op("detach", (1,), (), (), 3),
+        Op("exp", (2,), (), (), 3),
+        Op("detach", (3,), (), (), 3),
+        Op("sub", (4, 1), (), (), 3),
+    )
+    program = Program(3, ops, (), (5, 4, 2, 0))
+    shorter = program.without_detach()
+    assert [(op.kind, op.inputs) for op in shorter.ops] == [
+        ("tanh", (0,)),
+        ("exp", (1,)),
+        ("sub", (2, 1)),
+    ]
+    assert shorter.outputs == (3, 2, 1, 0)
+    obs = np.array([X])
+    pairs = zip(program.evaluate((), obs), shorter.evaluate((), obs), strict=True)
+    assert all(np.array_equal(*pair) for pair in pairs)

@@ -108,6 +108,23 @@ def test_recurrent_layers_answer_as_torch_does(name: str) -> None:
     assert_same_answers(program, module)
 
 
+@pytest.mark.parametrize("name", [each for each, (_, layers, _) in LAYERS.items() if layers])
+def test_sequences_of_several_steps_are_run_step_by_step(name: str) -> None:
+    """A row has three steps of six features."""
+
+    def several(layer: Any, obs: Tensor, state: State) -> tuple[Tensor, State]:
+        given = tuple(each.transpose(0, 1).contiguous() for each in state)
+        time = 1 if layer.batch_first else 0
+        x = torch.stack([obs, obs.flip(1), obs * 0.5], time)
+        out, new = layer(x, given if len(given) > 1 else given[0])
+        after = new if isinstance(new, tuple) else (new,)
+        return out.sum(time), tuple(each.transpose(0, 1) for each in after)
+
+    module = module_of(name)
+    module.call = several
+    assert_same_answers(trace(module, 6), module)
+
+
 def test_a_cell_is_two_layers_and_its_gates() -> None:
     kinds = [op.kind for op in trace(module_of("gru_cell"), 6).ops if op.kind != "slice"]
     gates = ["add", "sigmoid", "mul", "add", "tanh", "sub", "mul", "add"]
@@ -123,14 +140,14 @@ def test_a_state_may_be_passed_on_or_forgotten() -> None:
     assert_same_answers(program, forgetful)
 
 
-def doubled(layer: Any, obs: Tensor, state: State) -> tuple[Tensor, State]:
-    out, new = layer(torch.stack([obs, obs]), state[0].transpose(0, 1).contiguous())
-    return out[0], (new.transpose(0, 1),)
-
-
 def unbatched(layer: Any, obs: Tensor, state: State) -> tuple[Tensor, State]:
     out, _ = layer(obs)
     return out, state
+
+
+def as_steps(layer: Any, obs: Tensor, state: State) -> tuple[Tensor, State]:
+    out, _ = layer(obs[None])
+    return out[0], state
 
 
 def packed(layer: Any, obs: Tensor, state: State) -> tuple[Tensor, State]:
@@ -150,8 +167,8 @@ def projected(layer: Any, obs: Tensor, state: State) -> tuple[Tensor, State]:
 
 
 REFUSED: dict[str, tuple[nn.Module, Callable[..., Any]]] = {
-    "over a sequence of 2 steps, expected one": (nn.GRU(6, 5), doubled),
-    "over a sequence of 29 steps, expected one": (nn.GRU(6, 5), unbatched),
+    "the rows of a batch are the steps of a sequence": (nn.GRU(6, 5), unbatched),
+    r"expected \(B, steps, features\)": (nn.GRU(6, 5, batch_first=True), as_steps),
     "it runs both ways": (nn.GRU(6, 5, bidirectional=True), both_ways),
     "it drops out in training mode": (nn.GRU(6, 5, 2, dropout=0.5), both_ways),
     "it projects its state": (nn.LSTM(6, 5, proj_size=3), projected),

@@ -50,7 +50,7 @@ LAYERS = {
     "torch.nn.functional.glu, which native code does not have": nn.GLU(),
     "torch.nn.functional.dropout in training mode": nn.Dropout(0.5),
     "torch.Tensor.add_ on 'trunk.1.num_batches_tracked', expected a forward": nn.BatchNorm1d(8),
-    "torch.gru in a way that native code does not have: it runs over a seq": nn.GRU(8, 8),
+    "torch.gru in a way that native code does not have: the rows of a bat": nn.GRU(8, 8),
     "torch.nn.functional.threshold, which": nn.Threshold(0.1, 0.0),
 }
 
@@ -93,7 +93,7 @@ FUNCTIONS: dict[str, Callable[[Any, Tensor], Any]] = {
     "torch.Tensor.cumsum, which": lambda m, x: x.cumsum(-1),
     "it computes with several rows of a batch together": lambda m, x: x - x.flip(0),
     "it computes with several rows": lambda m, x: x - x.mean(0),
-    "it takes 65 numbers together": lambda m, x: x.repeat(1, 9)[:, :65].sum(1, keepdim=True),
+    "it takes 129 numbers together": lambda m, x: x.repeat(1, 17)[:, :129].sum(1, keepdim=True),
     "its exponent is 2.5": lambda m, x: x**2.5,
     "it makes whole numbers of floats": lambda m, x: x.long().float(),
     "its result is of torch.float16": lambda m, x: x.to(torch.float16),

@@ -28,6 +28,7 @@ bool HasSlope(OpKind kind, std::size_t input) {
     case OpKind::kGreater:
     case OpKind::kGreaterEqual:
     case OpKind::kEqual:
+    case OpKind::kDetach:
     case OpKind::kEmbedding: return false;
     case OpKind::kWhere: return input > 0;
     default: return true;

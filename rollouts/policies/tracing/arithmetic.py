@@ -25,7 +25,7 @@ from rollouts.policies.tracing.registers import (
 Shape = tuple[int, ...]
 
 # the most parts of a sum or a maximum over features, or of a layer applied to parts of a row
-_MOST_PARTS = 64
+_MOST_PARTS = 128
 
 
 def literal(registers: Registers, value: float) -> Tags:

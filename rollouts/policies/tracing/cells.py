@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Single steps of recurrent layers: cells, and nn.RNN, nn.GRU and nn.LSTM over one step."""
+"""Steps of recurrent layers: cells, and nn.RNN, nn.GRU and nn.LSTM over one step or several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollouts.policies.tracing import arithmetic as ops
-from rollouts.policies.tracing.registers import Tags, Unreadable
+from rollouts.policies.tracing.registers import Tags, Unreadable, without_rows
 
 if TYPE_CHECKING:
     from rollouts.policies.tracing.functions import FunctionCall
@@ -82,17 +82,20 @@ def _cell(step: Step) -> Callable[[FunctionCall], Tags | State]:
 
 
 def _sequence(step: Step) -> Callable[[FunctionCall], State]:
-    """One step through all layers; returns the output and the new states (layers, B, size)."""
+    """Steps through all layers; returns the outputs and the last states (layers, B, size)."""
 
     def compute(call: FunctionCall) -> State:
         x, states, weights, num_weights, batch_first = _read_sequence(call)
-        row, after = x[:, 0] if batch_first else x[0], []
+        time = 1 if batch_first else 0
+        rows, last = list(np.moveaxis(x, time, 0)), []
         for layer in range(len(weights) // num_weights):
             own = weights[num_weights * layer : num_weights * (layer + 1)]
-            after.append(step(call, row, tuple(each[layer] for each in states), own))
-            row = after[-1][0]
-        new = tuple(np.stack(parts) for parts in zip(*after, strict=True))
-        return (row[:, None] if batch_first else row[None], *new)
+            state = tuple(each[layer] for each in states)
+            for place, row in enumerate(rows):
+                state = step(call, row, state, own)
+                rows[place] = state[0]
+            last.append(state)
+        return (np.stack(rows, time), *map(np.stack, zip(*last, strict=True)))
 
     return compute
 
@@ -101,7 +104,7 @@ def _read_sequence(call: FunctionCall) -> tuple[Tags, State, Weights, int, bool]
     """Input, states, weights, number of weights per layer, and whether rows come first.
 
     Raises:
-      Unreadable: The call is more than one step, or its layers have unsupported settings.
+      Unreadable: The rows of a batch are its steps, or its layers have unsupported settings.
     """
     args = call.args
     if len(args) != _CALL_OF_SEQUENCE or not isinstance(args[2], list | tuple):
@@ -114,10 +117,9 @@ def _read_sequence(call: FunctionCall) -> tuple[Tags, State, Weights, int, bool]
         raise Unreadable("it drops out in training mode, call module.eval() first")
     if len(weights) != num_layers * num_weights:
         raise Unreadable("it projects its state (proj_size)")
-    steps = x.shape[1 if batch_first else 0] if x.ndim == 3 else len(x)
-    if x.ndim != 3 or steps != 1:
-        expected = "(B, 1, features)" if batch_first else "(1, B, features)"
-        raise Unreadable(f"it runs over a sequence of {steps} steps, expected one: {expected}")
+    if x.ndim != 3 or without_rows(x)[0] == (1 if batch_first else 0):
+        expected = "(B, steps, features)" if batch_first else "(steps, B, features)"
+        raise Unreadable(f"the rows of a batch are the steps of a sequence, expected {expected}")
     return x, _state_of(call, hx), weights, num_weights, batch_first
 
 

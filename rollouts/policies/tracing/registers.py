@@ -25,7 +25,7 @@ Ids = NDArray[np.int64]
 # (rows,) for each row is not mistaken for a vector of features
 ROWS = 29
 _BITS = 5
-_ROW = (1 << _BITS) - 1
+ROW_BITS = (1 << _BITS) - 1
 # elements from here on are literals
 _LITERALS = 1 << 40
 # the tag of a number that is no element of a register, such as the place of a maximum
@@ -259,7 +259,7 @@ def without_rows(*tags: Tags) -> tuple[int | None, list[Ids]]:
     """
     if min(int(each.min(initial=0)) for each in tags) < 0:
         raise Unreadable("it uses where a maximum or minimum is")
-    rows = [each & _ROW for each in tags]
+    rows = [each & ROW_BITS for each in tags]
     ids = [each >> _BITS for each in tags]
     are_shared = not any(each.any() for each in rows)
     # numbers that all rows share may be repeated for each row, along the first dimension

@@ -16,7 +16,7 @@ from rollouts.errors import SpecError
 from rollouts.policies.tracing.choices import CHOICES, TRUTHS, choose
 from rollouts.policies.tracing.functions import ARITHMETIC, MOVES, FunctionCall
 from rollouts.policies.tracing.memory import StorageTags, tensors
-from rollouts.policies.tracing.registers import Registers, Tags, Unreadable
+from rollouts.policies.tracing.registers import ROW_BITS, Registers, Tags, Unreadable, without_rows
 
 # functions whose results do not depend on a tensor's numbers
 _FACTS = {"size", "dim", "ndimension", "numel", "nelement", "len", "stride", "storage_offset"}
@@ -82,6 +82,9 @@ class Watcher(TorchFunctionMode):
         if name in ARITHMETIC or name == "copy":
             return self._run_known(call, name, known)
         result = call.function(*call.args, **call.kwargs)
+        if call.function.__name__ == "detach" and self._is_computed(call):
+            # without memory of its own, it would have the tags of what still has a gradient
+            return self._note(name, result.clone(), call.unary("detach", call.first), known)
         made = list(tensors(result))
         in_place = call.function.__name__.endswith("_")
         if made and not in_place and all(self._is_view(each, known) for each in made):
@@ -113,6 +116,15 @@ class Watcher(TorchFunctionMode):
         for tensor, own in zip(results, each_tags, strict=True):
             self._memory.write(tensor, own)
         return result
+
+    def _is_computed(self, call: FunctionCall) -> bool:
+        """Tells if the first argument is for each row, and more than a part of the observation."""
+        try:
+            axis, (ids,) = without_rows(call.first)
+        except Unreadable:
+            return False
+        is_of_rows = axis is not None and bool(((call.first & ROW_BITS) > 0).all())
+        return is_of_rows and bool((ids >= self._registers.obs_size).any())
 
     def _is_view(self, tensor: Tensor, known: list[Tensor]) -> bool:
         return any(

@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 ray: Any = _typed_ray
 
 # s that Ray may take to free the CPUs of a coordinator that was just closed
-_FREED_S = 3.0
+_FREED_S = 15.0
 _LOOK_S = 0.1
 
 

@@ -36,6 +36,7 @@
   EACH(Log, "log", Log(x), true, 1.0f / x)                                                         \
   EACH(Sqrt, "sqrt", Sqrt(x), false, 0.5f / z)                                                     \
   EACH(Square, "square", x * x, true, 2.0f * x)                                                    \
+  EACH(Detach, "detach", x, false, Splat(0.0f)) /* no gradient goes through it */                  \
   WITH(Elu, "elu", 1, Select(x > 0.0f, x, a * Expm1OfNegative(x)), true,                           \
        Select(x > 0.0f, Splat(1.0f), z + a))                                                       \
   WITH(LeakyRelu, "leaky_relu", 1, Select(x > 0.0f, x, a * x), true,                               \
