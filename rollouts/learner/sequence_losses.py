@@ -7,7 +7,7 @@ the targets are one program.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.learner.row_losses import Outputs, RowLoss, of_difference, of_first_maximum
-from rollouts.replay.sampling import SequenceBatch
 from rollouts.support.extras import needs
 
 with needs("torch", "rollouts.learner.sequence_losses"):
@@ -24,6 +23,21 @@ with needs("torch", "rollouts.learner.sequence_losses"):
 
 Array = NDArray[Any]
 EPSILON = 1e-3  # from Pohlen et al. 2018; makes `root` invertible
+
+
+class SequenceFields(Protocol):
+    """The fields of a replay's `SequenceBatch` that the loss reads, NumPy arrays or tensors."""
+
+    obs: Any
+    action: Any
+    reward: Any
+    terminated: Any
+    valid: Any
+    first: Any
+    num_steps: Any
+    weight: Any
+    policy_state: tuple[Any, ...]
+    burn_in: int
 
 
 class SequenceDqnLoss(RowLoss):
@@ -119,11 +133,11 @@ class SequenceDqnLoss(RowLoss):
         values, _ = network(steps[self.burn_in :], tuple(each.detach() for each in after))
         return _batch_first(torch.cat([warm, values]))
 
-    def sequences(self, batch: SequenceBatch, *, start: int = 0) -> dict[str, Array]:
+    def sequences(self, batch: SequenceFields, *, start: int = 0) -> dict[str, Array]:
         """Returns the parts of rows for a batch of a replay, whose arrays lie on the CPU.
 
         Args:
-          batch: Sequences of `num_steps` steps.
+          batch: A `rollouts.replay.SequenceBatch` of `num_steps` steps.
           start: The action space's first action.
 
         Raises:

@@ -92,7 +92,7 @@ class Memory(nn.Module):
         return (self.start.detach(),)
 
     def forward(self, obs: Tensor, state: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        # who acts has no use for `detach`
+        # `detach` matters for learning alone
         hidden = self.cell(obs, state[0].detach())
         return self.actor(hidden.detach()), self.critic(hidden)[:, 0], (hidden,)
 

@@ -114,7 +114,7 @@ def test_detached_features_get_no_gradient(how: str, value_alone: bool) -> None:
         torch.testing.assert_close(mine, its, rtol=0, atol=2e-5)
     no_way = how == "detach" and not value_alone
     assert torch.equal(module.encoder.weight, before) == no_way
-    # who only acts has no use for the operation
+    # acting does without the operation
     policy = NativePolicy.from_torch(module, SPACE)
     kinds = [op.kind for op in policy.program.without_detach().ops]
     assert "detach" in [op.kind for op in policy.program.ops] and "detach" not in kinds
