@@ -185,6 +185,7 @@ class SequenceDqnLoss(RowLoss):
         Args:
           parts: What `sequences` returns.
           off: (B, T) The loss's second output.
+          eta: Share of the largest difference.
         """
         size = np.abs(off)
         count = np.maximum((parts["weight"] > 0).sum(1), 1)
