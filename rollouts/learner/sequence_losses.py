@@ -126,12 +126,13 @@ class SequenceDqnLoss(RowLoss):
 
     def _unroll(self, network: nn.Module, obs: Tensor, state: list[Tensor]) -> Tensor:
         """Values (B, T + 1, num_actions) from the stored states on."""
-        steps = obs.transpose(0, 1)
-        if not self.burn_in:
-            return _batch_first(network(steps, tuple(state))[0])
-        warm, after = network(steps[: self.burn_in], tuple(state))
-        values, _ = network(steps[self.burn_in :], tuple(each.detach() for each in after))
-        return _batch_first(torch.cat([warm, values]))
+        steps, now, found = obs.transpose(0, 1), tuple(state), list[Tensor]()
+        for part in (steps[: self.burn_in], steps[self.burn_in :]):
+            if len(part):
+                values, after = network(part, now)
+                found.append(values)
+                now = tuple(each.detach() for each in after)
+        return torch.cat(found).transpose(0, 1)
 
     def sequences(self, batch: SequenceFields, *, start: int = 0) -> dict[str, Array]:
         """Returns the parts of rows for a batch of a replay, whose arrays lie on the CPU.
@@ -191,10 +192,6 @@ class SequenceDqnLoss(RowLoss):
         count = np.maximum((parts["weight"] > 0).sum(1), 1)
         found: Array = eta * size.max(1) + (1 - eta) * size.sum(1) / count
         return found
-
-
-def _batch_first(values: Tensor) -> Tensor:
-    return values.transpose(0, 1)
 
 
 def root(value: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from network import Network, Node
 from processes import HANG_S, environ_with_path
-from small_cluster import NUM_ATTEMPTS, QUICK_HEALTH_CHECKS
+from small_cluster import QUICK_HEALTH_CHECKS
 
 import rollouts
 
@@ -89,7 +89,7 @@ with start(num_workers=3, placement=Placement(strategy="SPREAD"),
            env_options={"pad": 4096, "sleep_s": 0.001}) as coordinator:
     coordinator.publish_weights(weights())
     by_worker, since_all_ran = [0, 0, 0], [0, 0, 0]
-    # if workers waited for each other, none would ever be this far ahead
+    # none would be so far ahead if workers waited for each other
     while sorted(since_all_ran)[1] < sorted(since_all_ran)[0] + 12 and max(since_all_ran) < 200:
         for fragment in coordinator.get_fragments(1, 300):
             checker.add(fragment)
@@ -198,7 +198,7 @@ class Cluster:
         return f"{self.network.nodes[0].address}:{PORT}"
 
     def start_node(self, node: Node, *options: str, **variables: str) -> None:
-        """Starts Ray on a node, as an administrator does, and again where the node was too slow."""
+        """Starts Ray on a node, as an administrator does."""
         if node is self.network.nodes[0]:
             where = ["--head", f"--port={PORT}", "--include-dashboard=false"]
             where.append(f"--temp-dir={self.folder}")
@@ -206,14 +206,7 @@ class Cluster:
             where = [f"--address={self.address}"]
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", *where, *options]
         ray += [f"--node-ip-address={node.address}", f"--object-store-memory={100 << 20}"]
-        environ = self.environ | variables
-        for _ in range(NUM_ATTEMPTS):
-            starting = node.popen(ray, environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            said, _ = starting.communicate(timeout=HANG_S)
-            if starting.returncode == 0 or "timed out during startup" not in said:
-                break
-            node.power_off()
-        assert starting.returncode == 0, said
+        node.start_ray(ray, self.environ | variables)
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Starts a Python program on the head's node."""

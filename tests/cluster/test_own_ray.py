@@ -247,7 +247,7 @@ def inspect(c):
 
 services.get_node = late_on_a_busy_machine
 num_late = 2
-# and as often as the machine itself is too busy
+# the machine may itself be too busy for some starts, which are tried again, too
 most_starts, shared_ray._MOST_STARTS = shared_ray._MOST_STARTS, 10
 run(1)
 late.clear()

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 from network import Network, Node
 from processes import HANG_S, environ_with_path, wait_until
-from small_cluster import NUM_ATTEMPTS
 
 from rollouts.checkpoint import load_checkpoint
 from rollouts.metrics.status import FILE_NAME, read_status
@@ -167,12 +166,14 @@ def test_ppo_reaches_its_target_on_nodes_that_the_file_s_commands_started(tmp_pa
         (tmp_path / "rollouts-venv").symlink_to(sys.prefix)
         clean = {k: v for k, v in environ_with_path().items() if not k.startswith("RAY_")}
 
-        def run(node: Node, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        def environ_of(node: Node) -> dict[str, str]:
             number = nodes.index(node)
-            environ = clean | {"HOME": str(tmp_path), "RAY_TMPDIR": f"{temporary}/{number}"}
+            return clean | {"HOME": str(tmp_path), "RAY_TMPDIR": f"{temporary}/{number}"}
+
+        def run(node: Node, *command: str, **changes: str) -> subprocess.CompletedProcess[str]:
             return subprocess.run(
                 [*node.enter, *command],
-                env=environ | changes,
+                env=environ_of(node) | changes,
                 capture_output=True,
                 text=True,
                 timeout=HANG_S,
@@ -183,14 +184,7 @@ def test_ppo_reaches_its_target_on_nodes_that_the_file_s_commands_started(tmp_pa
             Path(temporary, str(nodes.index(node))).mkdir()
             # Ray finds its own address by the route to other networks
             assert run(node, "ip", "route", "add", "default", "dev", "net0").returncode == 0
-            for _ in range(NUM_ATTEMPTS):
-                found = run(node, "bash", "-c", line, RAY_HEAD_IP=head.address)
-                said = found.stdout + found.stderr
-                if found.returncode == 0 or "timed out during startup" not in said:
-                    break
-                # the machine was too slow for Ray
-                node.power_off()
-            assert found.returncode == 0, said
+            node.start_ray(["bash", "-c", line], environ_of(node) | {"RAY_HEAD_IP": head.address})
 
         start(head, as_started_here(config["head_start_ray_commands"]))
         for node in workers:

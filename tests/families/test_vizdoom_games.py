@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import psutil
 import pytest
+from processes import HANG_S
 
 import rollouts
 from rollouts.errors import EngineError, EnvError, SpecError
@@ -22,7 +23,6 @@ from rollouts.families import vizdoom
 
 pytestmark = pytest.mark.skipif(not vizdoom.listed_ids(), reason="needs the vizdoom package")
 BASIC = "VizdoomBasic-v1"
-HANG_S = 300.0
 SHM = Path("/dev/shm")
 
 
@@ -274,7 +274,7 @@ def test_maps_of_the_main_wad_and_of_the_scenario_s_are_played() -> None:
 def test_a_game_that_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with make(2, num_threads=2) as env:
         env.reset()
-        # as long as a game that is not stopped may need on a busy machine
+        # a game that is not stopped may need seconds on a busy machine
         monkeypatch.setenv("ROLLOUTS_GAME_TIMEOUT_S", "5")
         game, other = games_of(psutil.Process())
         files = shared_memory_of([game])
@@ -283,7 +283,7 @@ def test_a_game_that_says_nothing_is_ended(monkeypatch: pytest.MonkeyPatch) -> N
             env.step([0, 0])
         wait_until_gone([game], files)
         assert other.is_running()
-        # the others go on, and it begins an episode in a game of its own, which takes time to start
+        # the other game goes on, and a new one, which takes time to start, begins an episode
         monkeypatch.delenv("ROLLOUTS_GAME_TIMEOUT_S")
         env.recv()
         env.step([0, 0])

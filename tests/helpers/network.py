@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
+from processes import HANG_S
+from small_cluster import NUM_ATTEMPTS
 
 SUBNET = "10.77.0"
 MTU = 9000
@@ -94,6 +96,17 @@ class Node:
     ) -> subprocess.Popen[str]:
         """Starts a command in the node, as `subprocess.Popen` does."""
         return subprocess.Popen([*self.enter, *command], env=env, text=True, **options)
+
+    def start_ray(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        """Runs a command that starts Ray, again where the node was too slow for Ray's 30 s."""
+        for _ in range(NUM_ATTEMPTS):
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+            starting = self.popen(command, env, **pipes)
+            said, _ = starting.communicate(timeout=HANG_S)
+            if starting.returncode == 0 or "timed out during startup" not in said:
+                break
+            self.power_off()
+        assert starting.returncode == 0, said
 
     @property
     def enter(self) -> list[str]:

@@ -155,7 +155,7 @@ def test_other_workers_go_on_without_a_seam(replay: ReplayService, tmp_path: Pat
 
 
 def test_load_replaces_what_a_running_service_has(ray_session: Any, tmp_path: Path) -> None:
-    # slow enough that what comes between a load and a look at the size is little
+    # the workers are slow, so that little comes between a load and a look at the size
     slow = {"env_options": {"sleep_s": 0.005}}
     with (
         make_coordinator(**slow) as coordinator,

@@ -246,7 +246,7 @@ def test_after_the_workers_clients_get_the_rest(start: Start) -> None:
 
 def test_learner_that_waits_is_told_of_the_end(start: Start) -> None:
     table = TableConfig(items=TABLE.items, limiter=SampleToInsertRatio(1.0, 90_000, 1e6))
-    # 60 steps/s, so that there are too few however long the learner takes to start
+    # the worker makes 60 steps/s: too few, even if the learner takes minutes to start
     slow = ONE_WORKER | {"env_options": {"sleep_s": 0.05}}
     _, replay = start(slow, tables=table, num_shards=1)
     (learner,) = start_learners(replay.client())
