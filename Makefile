@@ -15,8 +15,10 @@ RUN_DIR ?= runs/demo
 TEST_PROCESSES ?= 3
 CHECK = -m pytest -q -n 2 --dist loadfile -m "not system and not slow and not wheels" $(CHECK_WITHOUT) $(CHECK_TESTS)
 PYTEST = -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
-# only these files have tests for `make test-system`: to import all others takes each process 22 s
+# to import all files takes each process 22 s: only these have tests for `make test-system`, and
+# those whose `pytestmark` is of the system have none for `make test`
 SYSTEM_TESTS = $(shell grep -rlE 'mark\.system' tests --include='test_*.py')
+QUICK_TESTS = $(shell grep -rLE '^(pytestmark = .*|    )pytest\.mark\.system,?' tests --include='test_*.py')
 # the tests of what changes with Gymnasium: contract, wrappers, oracles, hosted environments
 NEWEST_TESTS := $(addprefix tests/contract/test_,autoreset.py contract.py failures.py limits.py wrappers.py) \
   $(addprefix tests/oracle/test_,box2d.py classic_control.py mujoco.py mujoco_v4.py stock_gymnasium.py toy_text.py) \
@@ -78,26 +80,25 @@ check-style: setup
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 
-# The native core, the Python layers, the adapters, workers in a Ray of this machine, and with the
-# newest Gymnasium what changes with it. mypy, which has one thread, and the download of that Gymnasium
-# go on beside the tests. There the contract is checked by one id of each kind of spaces.
-test: test-types test-tests $(NEWEST)/.gymnasium
-	ROLLOUTS_ONE_OF_EACH_KIND=1 $(TIMED) test newest-gymnasium $(NEWEST)/bin/python $(PYTEST) $(NEWEST_TESTS)
+# The native core, the Python layers, the adapters and workers in a Ray of this machine. mypy, which
+# has one thread, goes on beside the tests.
+test: test-types test-tests
 
 test-types: check-style
 	$(TIMED) test mypy $(PY) -m mypy
 
 test-tests: check-style
-	$(TIMED) test tests $(PY) $(PYTEST) -m "not system and not slow and not wheels"
+	$(TIMED) test tests $(PY) $(PYTEST) -m "not system and not slow and not wheels" $(QUICK_TESTS)
 
-# Tests that take minutes around what they check: the core built again for sanitizers and as a wheel,
+# Tests of files that take more than seconds: the core built again for sanitizers and as a wheel,
 # requirements resolved against the public index, some 300 processes of Ray whose workers, shards and
-# nodes die, scripts that end in each way a process can, another MuJoCo, memory over many pools, SB3's
-# forked environments, users of EnvPool's, RLlib's images, frames beside other renderers', models of the
-# DeepMind suite with other fields, and examples from end to end. They wait half of the time.
-test-system: TEST_PROCESSES = 4
-test-system: setup
+# nodes die, scripts that end in each way a process can, environments of the user's own compiled, families
+# beside their references for whole episodes, examples from end to end, and with the newest Gymnasium
+# what changes with it. They wait half of the time.
+test-system: TEST_PROCESSES = 6
+test-system: setup $(NEWEST)/.gymnasium
 	$(TIMED) test-system tests $(PY) $(PYTEST) -m "system and not slow and not wheels" $(SYSTEM_TESTS)
+	$(TIMED) test-system newest-gymnasium $(NEWEST)/bin/python $(PYTEST) -n 2 $(NEWEST_TESTS)
 
 # All of these, those that learn for minutes, and the long forms of others: every id's contract with
 # the newest Gymnasium is one.

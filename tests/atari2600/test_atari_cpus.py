@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 # cartridges of 4, 8 (F8 and E0) and 16 KiB; Pitfall II's is not decoded
 GAMES = ["Pong", "MsPacman", "MontezumaRevenge", "RoadRunner", "Pitfall2"]
 PROGRAM = """

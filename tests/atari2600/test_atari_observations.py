@@ -13,6 +13,8 @@ from ale_py.vector_env import AtariVectorEnv
 import rollouts
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.system
+
 NO_CHANCE: dict[str, Any] = {"noop_max": 0, "repeat_action_probability": 0.0}
 
 

@@ -11,11 +11,16 @@ import numpy as np
 import pytest
 from own_atari import compile_library
 
+pytestmark = pytest.mark.system
+
 # cartridges by their number in CartridgeKind, with their bytes
 KINDS = {"2k": (0, 2048), "4k": (0, 4096), "f8": (1, 8192), "f6": (2, 16384), "e0": (3, 8192)}
 KINDS |= {"f8sc": (5, 8192), "f6sc": (6, 16384)}
 STOPS = [0x02, 0x12, 0x22, 0x32, 0x42, 0x52, 0x62, 0x72, 0x92, 0xB2, 0xD2, 0xF2]
-ROMS, FRAMES = 80, 3
+FRAMES = 3
+# ROMs of each kind; make test-all goes on with ten times as many
+FEW_ROMS = 20
+ROMS = pytest.mark.parametrize("roms", [FEW_ROMS, pytest.param(200, marks=pytest.mark.slow)])
 CASES = 2000
 COMPILES = pytest.mark.parametrize("compiles", [False, True], ids=["decoded", "compiled"])
 
@@ -49,11 +54,14 @@ def skip_where_none_are_compiled(compiles: bool) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @COMPILES
-def test_made_roms_run_as_plain_ones(library: ctypes.CDLL, kind: str, compiles: bool) -> None:
+@ROMS
+def test_made_roms_run_as_plain_ones(
+    library: ctypes.CDLL, kind: str, compiles: bool, roms: int
+) -> None:
     skip_where_none_are_compiled(compiles)
     number, size = KINDS[kind]
     rng = np.random.default_rng(number + size)
-    for seed in range(ROMS):
+    for seed in range(roms):
         # nothing behind it is read
         rom = random_rom(rng, size)
         frame = library.first_difference(number, rom, size, seed, FRAMES, compiles)
@@ -63,13 +71,14 @@ def test_made_roms_run_as_plain_ones(library: ctypes.CDLL, kind: str, compiles: 
 
 @pytest.mark.parametrize("kind", KINDS)
 @COMPILES
+@ROMS
 def test_few_instructions_at_the_ends_of_things_do_as_plain_ones(
-    library: ctypes.CDLL, kind: str, compiles: bool
+    library: ctypes.CDLL, kind: str, compiles: bool, roms: int
 ) -> None:
     skip_where_none_are_compiled(compiles)
     number, size = KINDS[kind]
     rng = np.random.default_rng(number * size)
-    for seed in range(ROMS // 4):
+    for seed in range(roms // 4):
         rom = ctypes.create_string_buffer(random_rom(rng, size), size)
         case = library.first_wrong_case(number, rom, size, seed, CASES, compiles)
         assert case == -1, f"ROM {seed} of {kind}: case {case} differs"

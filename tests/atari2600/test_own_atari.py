@@ -58,7 +58,7 @@ def compare(library: ctypes.CDLL, rom: str, frames: int) -> None:
 
 @pytest.mark.parametrize("rom", FEW)
 def test_frames_equal_ale_py(library: ctypes.CDLL, rom: str) -> None:
-    compare(library, rom, 400)
+    compare(library, rom, 150)
 
 
 @pytest.mark.slow

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from own_game import Twins, build_games
 
+pytestmark = pytest.mark.system
+
 ROMS = sorted(
     path.stem
     for path in (Path(ale_py.__file__).parent / "roms").glob("*.bin")
@@ -25,6 +27,13 @@ FEW = [
 # games whose keys are pressed until RAM has the mode: how often depends on random numbers, on
 # the game before and on the difficulty
 WATCHED_MODES = ("adventure", "demon_attack", "double_dunk", "tic_tac_toe_3d")
+# random numbers of which some decide within a reset; make test-all goes on with more
+STICKY = [
+    pytest.param(0.0, marks=pytest.mark.slow),
+    0.25,
+    pytest.param(0.6, marks=pytest.mark.slow),
+]
+SEEDS = [pytest.param(seed, marks=() if seed < 2 else pytest.mark.slow) for seed in range(6)]
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +77,7 @@ def test_many_frames_equal_ale_py_from_power_on(
     twins.close()
 
 
-@pytest.mark.parametrize("sticky", [0.0, 0.25, 0.6])
+@pytest.mark.parametrize("sticky", STICKY)
 @pytest.mark.parametrize("rom", WATCHED_MODES)
 def test_modes_chosen_by_memory_equal_ale_py(library: ctypes.CDLL, rom: str, sticky: float) -> None:
     twins = Twins(library, rom, 11, sticky)
@@ -85,14 +94,14 @@ def test_modes_chosen_by_memory_equal_ale_py(library: ctypes.CDLL, rom: str, sti
 @pytest.mark.parametrize(
     ("rom", "mode"), [("berzerk", 5), ("double_dunk", 15), ("video_cube", 200)]
 )
+@pytest.mark.parametrize("seed", SEEDS)
 def test_sticky_actions_within_a_reset_draw_as_ale_py_s(
-    library: ctypes.CDLL, rom: str, mode: int
+    library: ctypes.CDLL, rom: str, mode: int, seed: int
 ) -> None:
-    for seed in range(6):
-        twins = Twins(library, rom, seed, 0.5)
-        twins.reset(mode)
-        play(twins, 100, f"{rom} seed {seed}")
-        twins.close()
+    twins = Twins(library, rom, seed, 0.5)
+    twins.reset(mode)
+    play(twins, 100, f"{rom} seed {seed}")
+    twins.close()
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ from comparisons.verify_atari.players import Setting
 from rollouts import EngineError, _native
 from rollouts.families.atari import ale_game_ids, rom_path
 
+pytestmark = pytest.mark.system
+
 # what ale-py's rules know of these they are told by a reset, not by memory
 OF_MODES = ["ALE/VideoCheckers-v5"]
 OURS = [env_id for env_id in ale_game_ids() if _native.has_atari_rules(rom_path(env_id).stem)]
@@ -70,7 +72,7 @@ def compare(env_id: str, frames: int, seed: int) -> None:
     """Both from the beginning of a game, through memory that is `frames` rows long."""
     path = str(rom_path(env_id))
     rng = np.random.default_rng(seed)
-    played = played_memory(env_id, 150, seed)
+    played = played_memory(env_id, 60, seed)
     for memory in (played, drawn_memory(played, frames, rng)):
         ours = _native.read_atari_scores(path, memory, by_ale=False)
         expected = _native.read_atari_scores(path, memory, by_ale=True)
@@ -84,7 +86,7 @@ def compare(env_id: str, frames: int, seed: int) -> None:
 @pytest.mark.parametrize("mode", [1, 6, 11, 17])
 def test_checkers_rewards_the_players_colour(mode: int) -> None:
     # memory is changed, and so pieces are: seeds of which games end
-    for seed in (5, 7, 11):
+    for seed in (5, 11):
         setting = Setting(mode=mode, seed=seed)
         assert (
             lockstep.compare(lockstep.LockstepTrial(OF_MODES[0], 600, "random", setting, True))
@@ -94,7 +96,7 @@ def test_checkers_rewards_the_players_colour(mode: int) -> None:
 
 @pytest.mark.parametrize("env_id", GAMES)
 def test_rules_equal_ales(env_id: str) -> None:
-    compare(env_id, 2000, 3)
+    compare(env_id, 600, 3)
 
 
 def test_the_greatest_score_ends_kaboom() -> None:

@@ -4,12 +4,17 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
+from collections.abc import Iterable
+from typing import Any
 
 import ale_py
 import numpy as np
 import pytest
 from own_atari import Lockstep, build
+
+pytestmark = pytest.mark.system
 
 RAM = 0x80  # where a program begins
 VSYNC, VBLANK, WSYNC, NUSIZ0, COLUP0, COLUBK = 0x00, 0x01, 0x02, 0x04, 0x06, 0x09
@@ -45,6 +50,17 @@ def instructions(count: int) -> list[int]:
 
 
 END_FRAME = [*lda(2), *sta(VSYNC), *lines(4), *lda(0), *sta(VSYNC)]
+
+
+def sampled(every: int, *lists: Iterable[Any]) -> list[Any]:
+    """All combinations, of which `make test` has one of `every`, and `make test-all` the others.
+
+    Those of the first list are all among them where the last one has `every` or more.
+    """
+    return [
+        pytest.param(*one, marks=() if at % every == 0 else pytest.mark.slow)
+        for at, one in enumerate(itertools.product(*lists))
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +109,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("line", [1, 2, 3, 4])
+@pytest.mark.parametrize(("setting", "line"), sampled(3, SETTINGS, [1, 2, 3, 4]))
 def test_late_motion_makes_stars(library: ctypes.CDLL, setting: str, line: int) -> None:
     program = join(
         *(lda(0x72), sta(COLUP0), sta(ENAM0), sta(HMM0), lda(0), sta(VBLANK), sta(NUSIZ0)),
@@ -144,10 +159,10 @@ def test_a_paddle_that_was_full_in_a_frame_before_reads_as_empty(library: ctypes
 SEEN = [0x1000, 0x103F, 0x1040, 0x107F, 0x1080, 0x1FBF, 0x1FC0, 0x1FF0]
 
 
-@pytest.mark.parametrize("opcode", [0xAD, 0x8D, 0xEE])  # LDA, STA, INC
-@pytest.mark.parametrize("address", SEEN)
+# LDA, STA, INC
+@pytest.mark.parametrize(("address", "opcode"), sampled(2, SEEN, [0xAD, 0x8D, 0xEE]))
 def test_accesses_move_pitfalls_random_number_on(
-    library: ctypes.CDLL, opcode: int, address: int
+    library: ctypes.CDLL, address: int, opcode: int
 ) -> None:
     program = [opcode, address & 0xFF, address >> 8, 0xAD, 0, 0x10, *sta(KEPT)]
     compare(library, [*program, *lines(250), *END_FRAME], "pitfall2").close()
@@ -174,8 +189,9 @@ UNDOCUMENTED = {
 }
 
 
-@pytest.mark.parametrize("decimal", [0xD8, 0xF8])
-@pytest.mark.parametrize("case", UNDOCUMENTED)
+@pytest.mark.parametrize(
+    ("decimal", "case"), [(0xD8, case) for case in UNDOCUMENTED] + sampled(3, [0xF8], UNDOCUMENTED)
+)
 def test_undocumented_instructions_leave_what_ale_py_s_do(
     library: ctypes.CDLL, case: str, decimal: int
 ) -> None:
@@ -184,8 +200,14 @@ def test_undocumented_instructions_leave_what_ale_py_s_do(
     compare(library, [*start, *UNDOCUMENTED[case], *after]).close()
 
 
-@pytest.mark.parametrize("entry", [0x2E05, 0x0E8D, 0x8503, 0x0284, 0x2A21, 0x0297])
-@pytest.mark.parametrize("how", ["jump", "call", "return", "break"])
+@pytest.mark.parametrize(
+    ("entry", "how"),
+    sampled(
+        3,
+        [0x2E05, 0x0E8D, 0x8503, 0x0284, 0x2A21, 0x0297],
+        ["jump", "call", "return", "break"],
+    ),
+)
 def test_code_among_the_chips_registers_is_made_of_the_bus(
     library: ctypes.CDLL, how: str, entry: int
 ) -> None:
@@ -208,8 +230,9 @@ def test_a_push_behind_another_one_does_not_wait_for_the_line(library: ctypes.CD
     compare(library, program, height=0).close()
 
 
-@pytest.mark.parametrize("objects", [0x00, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F])
-@pytest.mark.parametrize("ctrlpf", [2, 4, 6, 7])
+@pytest.mark.parametrize(
+    ("objects", "ctrlpf"), sampled(3, [0x00, 0x1B, 0x1C, 0x1D, 0x1E, 0x1F], [2, 4, 6, 7])
+)
 def test_a_playfield_alone_has_the_players_colours(
     library: ctypes.CDLL, ctrlpf: int, objects: int
 ) -> None:
@@ -220,7 +243,7 @@ def test_a_playfield_alone_has_the_players_colours(
     compare(library, program).close()
 
 
-@pytest.mark.parametrize("delay", range(2, 14))
+@pytest.mark.parametrize("delay", [*sampled(3, range(2, 9)), 9, 10, *sampled(3, range(11, 14))])
 def test_hmove_in_a_lines_last_cycle_blanks_the_next_one(library: ctypes.CDLL, delay: int) -> None:
     # 3 cycles where it is odd, then 2 each
     odd = delay % 2

@@ -28,6 +28,8 @@ from rollouts.errors import EngineError, SpecError
 from rollouts.families.atari import load_engine, rom_path
 from rollouts.mujoco import integration_state
 
+pytestmark = pytest.mark.system
+
 ATARI_OPTIONS = {
     "frameskip": 4,
     "stack_num": 4,

@@ -15,6 +15,8 @@ from rollouts.bench.runner import action_batches
 from rollouts.envs.registry import env_spec
 from rollouts.mujoco import integration_state
 
+pytestmark = pytest.mark.system
+
 GYMNASIUM = [
     *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),
     *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),

@@ -90,7 +90,13 @@ def test_writers_share_the_environments_and_batches_are_of_one_kind() -> None:
 
 
 @pytest.mark.parametrize("workload", ["add_step", "hindsight"])
-def test_steps_are_measured_beside_sb3(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_steps_are_measured_beside_sb3(
+    workload: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a million steps fill a buffer of goals, which takes half a minute
+    monkeypatch.setattr(replay_steps, "GOAL_CAPACITY", 30_000)
+    for module in ("rollouts.bench.replay_goals", "comparisons.replaying.sb3_goals"):
+        monkeypatch.setattr(f"{module}.CAPACITY", 30_000)
     options = ["--workload", workload, "--num-envs", "3", "--num-batches", "2", "--repeats", "1"]
     assert cli.main(["bench", "replay", *options, "--peer", "sb3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

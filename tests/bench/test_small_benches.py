@@ -9,6 +9,8 @@ import pytest
 
 from comparisons.adapters.measuring import Case
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize("library", ["cleanrl", "dm_env", "rl_games", "jax"])
 def test_contestants_collect_what_they_say(library: str) -> None:

@@ -15,6 +15,8 @@ from comparisons.training.whole_trainings import TrainingTask
 from rollouts.cli import main as cli
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.system
+
 TASK = TrainingTask(algorithm="ppo", id="CartPole-v1", num_envs=2, total_steps=100, seed=5)
 
 

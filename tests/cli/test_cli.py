@@ -19,6 +19,8 @@ from rollouts.cli import envs as cli_envs
 from rollouts.cli import main as cli
 from rollouts.cli import values
 
+pytestmark = pytest.mark.system
+
 QUICK = ["--num-envs", "4", "--num-threads", "1", "--duration-s", "0.005", "--repeats", "2"]
 BENCH = ["bench", "--env-id", "CartPole-v1", *QUICK]
 

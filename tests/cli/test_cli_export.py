@@ -15,6 +15,8 @@ import rollouts
 from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.cli import main as cli
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 

@@ -24,6 +24,8 @@ from rollouts.cli.checkpoint_policy import load_policy, read_policy
 from rollouts.cli.checkpoint_program import load_program
 from rollouts.cli.record_actors import PolicyActor
 
+pytestmark = pytest.mark.system
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ["--width", "96", "--height", "64", "--max-steps", "12"]
 

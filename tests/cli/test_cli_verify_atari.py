@@ -31,6 +31,8 @@ from rollouts.cli.main import main
 from rollouts.families import native_games
 from rollouts.families.atari import ale_game_ids
 
+pytestmark = pytest.mark.system
+
 GOLDEN = Path(__file__).parents[1] / "atari2600" / "golden.json"
 
 
@@ -200,7 +202,8 @@ def test_the_golden_file_has_every_game_that_is_not_known_to_differ() -> None:
     assert set(golden["games"]) == set(ale_game_ids()) - set(native_games.DIFFERENT)
 
 
-@pytest.mark.parametrize("game", ["Asteroids", "Enduro", "Kangaroo", "MontezumaRevenge", "Qbert"])
+# a cartridge of 4 KB and one that switches banks; the test below has every game
+@pytest.mark.parametrize("game", ["Enduro", "MontezumaRevenge"])
 def test_our_console_plays_as_ale_py_did(game: str) -> None:
     golden = json.loads(GOLDEN.read_text())
     assert compare_with_golden(f"ALE/{game}-v5", golden) is None

@@ -21,6 +21,8 @@ from rollouts import _native
 from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.cli.main import main
 
+pytestmark = pytest.mark.system
+
 _GOLDEN = Path(__file__).parents[1] / "mujoco_lanes" / "golden.npz"
 
 

@@ -103,7 +103,8 @@ def test_the_worker_collects_what_the_collector_in_process_does(ray_session: Any
     np.testing.assert_array_equal(theirs.action, ours.action)
 
 
-@pytest.mark.parametrize("policy", ["64x64", "random"])
+# the random policy has a contestant less
+@pytest.mark.parametrize("policy", ["64x64", pytest.param("random", marks=pytest.mark.slow)])
 def test_the_command_measures_worker_collector_and_actors(
     policy: str, ray_session: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,8 @@ def live_through(*options: str) -> dict[str, Any]:
     return summary
 
 
+# slow: the next one kills workers and nodes, too
+@pytest.mark.slow
 def test_killed_workers_and_nodes_cost_no_step_of_a_completed_fragment() -> None:
     summary = live_through()
     assert summary["kills"]["node"] >= 1

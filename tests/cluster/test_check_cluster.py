@@ -72,11 +72,11 @@ def test_every_node_is_tried_and_the_wrong_one_named(address: str) -> None:
 
 
 def test_missing_nodes_are_trouble(address: str) -> None:
-    asked = ("--address", address, "--num-nodes", "4", "--timeout-s", "60")
+    asked = ("--address", address, "--num-nodes", "4", "--timeout-s", "20")
     result = rollouts(*asked, "--no-fragment")
     assert result.returncode == 1, result.stderr
     assert "2 of 4 nodes are fit for a run" in result.stdout
-    assert "--num-nodes is 4, and 3 joined within 60 s" in result.stdout
+    assert "--num-nodes is 4, and 3 joined within 20 s" in result.stdout
 
 
 def test_no_cluster_and_wrong_ids_are_refused_by_one_sentence(

@@ -28,6 +28,8 @@ from rollouts import RolloutBatch, RolloutCoordinator
 from rollouts.errors import ClosedError, ProtocolError, SpecError, WorkerError
 from rollouts.workers import CollectOptions, FaultPolicy, Fragment, QueueLimits
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 LARGE = {"pad": 4096}  # 8 * 3 * 4096 * 4 bytes: too large for Ray to send inline
 
@@ -140,7 +142,6 @@ def test_sigkill_in_the_middle_of_a_fragment_leaves_no_trace(
     assert "died" in stats["workers"][0]["last_error"]
 
 
-@pytest.mark.system
 def test_worker_killed_while_idle_is_replaced(counters: Counters) -> None:
     coordinator = counters(num_workers=1, queue=QueueLimits(credits_per_worker=1))
     coordinator.publish_weights(weights())
@@ -152,7 +153,6 @@ def test_worker_killed_while_idle_is_replaced(counters: Counters) -> None:
     assert_exactly_once(fragments)
 
 
-@pytest.mark.system
 def test_error_in_a_worker_reaches_the_learner_with_its_traceback(counters: Counters) -> None:
     coordinator = counters(env_options={"fail": ((0, 1, 2), 0)}, faults=FaultPolicy(max_restarts=1))
     coordinator.publish_weights(weights())
@@ -163,7 +163,6 @@ def test_error_in_a_worker_reaches_the_learner_with_its_traceback(counters: Coun
     assert [worker["state"] for worker in stats["workers"]] == ["benched", "benched"]
 
 
-@pytest.mark.system
 def test_error_in_a_worker_is_survived_by_a_restart(counters: Counters) -> None:
     coordinator = counters(env_options={"fail": ((0,), 2)}, num_workers=1)
     coordinator.publish_weights(weights())
@@ -173,7 +172,6 @@ def test_error_in_a_worker_is_survived_by_a_restart(counters: Counters) -> None:
     assert coordinator.stats()["fragments"]["interrupted"].keys() == {"worker_error"}
 
 
-@pytest.mark.system
 def test_worker_that_cannot_be_built_is_an_error(ray_session: object) -> None:
     def make_policy(spec: object) -> Any:
         raise OSError("no such model")
@@ -194,7 +192,6 @@ def test_worker_that_cannot_be_built_is_an_error(ray_session: object) -> None:
             coordinator.get(timeout_s=TIMEOUT_S)
 
 
-@pytest.mark.system
 def test_one_and_three_workers_give_the_same_data(counters: Counters) -> None:
     by_env: list[dict[int, np.ndarray]] = []
     for num_workers in (1, 3):
@@ -211,7 +208,6 @@ def test_one_and_three_workers_give_the_same_data(counters: Counters) -> None:
         np.testing.assert_array_equal(by_env[0][env_id], by_env[1][env_id])
 
 
-@pytest.mark.system
 def test_close_wakes_a_waiting_learner(counters: Counters, tmp_path: Path) -> None:
     marker = tmp_path / "hanging"
     coordinator = counters(num_workers=1, env_options={"hang": (0, 0, 0, str(marker))})
@@ -236,7 +232,6 @@ def test_close_wakes_a_waiting_learner(counters: Counters, tmp_path: Path) -> No
     assert stats["fragments"]["in_flight"] == 0
 
 
-@pytest.mark.system
 def test_timeout_says_what_the_workers_do(counters: Counters, tmp_path: Path) -> None:
     coordinator = counters(num_workers=1, env_options={"hang": (0, 0, 0, str(tmp_path / "x"))})
     coordinator.publish_weights(weights())

@@ -121,19 +121,19 @@ def test_learners_that_die_all_at_once_go_on_from_the_file(start: Start, tmp_pat
     group.close()
     # another driver goes on from there
     assert load_checkpoint(tmp_path / "checkpoint.pt").training["num_updates"] == 3
-    assert_like(start(3), alone([0, 1, 3]))
+    assert_like(start(1), alone([0, 1, 3]))
 
 
 def test_asynchronous_learners_get_equal_shares_and_make_the_same_steps(start: Start) -> None:
-    group = start(3)
-    for seed in range(9):
+    group = start(2)
+    for seed in range(6):
         group.submit(make_batch(4, 5, seed=seed))
     group.finish()
     found = now(group)
-    assert [gradients for _, _, gradients in found] == [3, 3, 3]
+    assert [gradients for _, _, gradients in found] == [3, 3]
     assert len({bits for bits, _, _ in found}) == 1
-    assert group.stats()["updates"] == 9
-    assert group.stats()["env_steps"] == {"applied": 180, "lost": 0, "in_flight": 0}
+    assert group.stats()["updates"] == 6
+    assert group.stats()["env_steps"] == {"applied": 120, "lost": 0, "in_flight": 0}
 
 
 def test_the_successor_of_an_asynchronous_learner_computes_its_share(

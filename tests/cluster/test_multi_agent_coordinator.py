@@ -31,6 +31,8 @@ from rollouts.policy import TorchPolicy
 from rollouts.returns import Gae
 from rollouts.workers import Fragment, PolicySpec
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 STEPS = 12
 NAMES = ("obs", "action", "reward", "terminated", "truncated")
@@ -103,7 +105,8 @@ def data_by_env(num_fragments: int, **changes: Any) -> dict[int, dict[str, np.nd
 
 @pytest.mark.parametrize(
     "num_workers",
-    [*(pytest.param(n, marks=pytest.mark.system) for n in (1, 2)), 3],
+    # one has nothing to share, and two share as three do
+    [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3],
     ids=lambda n: f"{n} workers",
 )
 def test_data_do_not_depend_on_the_number_of_workers(ray_session: object, num_workers: int) -> None:
@@ -280,7 +283,6 @@ def replayed(life: tuple[int, int], fragments: list[Fragment]) -> None:
                     np.testing.assert_array_equal(batch.extras["active"][t], active)
 
 
-@pytest.mark.system
 def test_sigkill_leaves_every_trajectory_whole(ray_session: object) -> None:
     with start(num_workers=2, num_envs_per_worker=3) as coordinator:
         coordinator.publish_weights({"tagger": W, "runner": W})

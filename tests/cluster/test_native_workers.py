@@ -117,8 +117,9 @@ def data_by_env(
 @pytest.mark.parametrize(
     "layout",
     [
-        {"num_workers": 1, "num_envs_per_worker": 6},
-        {"num_workers": 3, "num_envs_per_worker": 2},
+        # one has nothing to share; the last one shows batches of it
+        pytest.param({"num_workers": 1, "num_envs_per_worker": 6}, marks=pytest.mark.slow),
+        {"num_workers": 2, "num_envs_per_worker": 3},
         {"num_workers": 1, "num_envs_per_worker": 6, "batch_size": 2},
     ],
 )
@@ -136,7 +137,10 @@ def test_data_do_not_depend_on_the_number_of_workers(
             np.testing.assert_array_equal(got[env_id][name], array, err_msg=f"{env_id} {name}")
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 3])
+# one has nothing to share, and three share as two do
+@pytest.mark.parametrize(
+    "num_workers", [pytest.param(n, marks=() if n == 2 else pytest.mark.slow) for n in (1, 2, 3)]
+)
 def test_fused_rollouts_do_not_depend_on_the_number_of_workers(
     ray_session: object, num_workers: int
 ) -> None:

@@ -297,7 +297,8 @@ def cutting(node: Node) -> dict[str, Callable[[], None]]:
     ("num_coordinators", "pad", "num_queued"),
     [
         pytest.param(1, 4096, 4, id="one driver"),
-        pytest.param(2, 4096, 8, id="large arrays of coordinators"),
+        # these come as those of one driver do
+        pytest.param(2, 4096, 8, id="large arrays of coordinators", marks=pytest.mark.slow),
         pytest.param(3, 512, 48, id="parcels"),
     ],
 )

@@ -88,11 +88,10 @@ assert not ray.is_initialized()
 CLUSTER = """
 from small_cluster import add_node, start_cluster
 cluster = start_cluster()
-for _ in range(2):
-    add_node(cluster, num_cpus=1)
+add_node(cluster, num_cpus=2)
 def inspect(c):
     import ray
-    assert len(ray.nodes()) == 3
+    assert len(ray.nodes()) == 2
     assert ray.cluster_resources()["CPU"] == 2
 try:
     run(2, ray_address=cluster.address)
@@ -100,15 +99,6 @@ try:
     assert not ray.is_initialized()
 finally:
     cluster.shutdown()
-"""
-
-SHADOWED = """
-import os, pathlib
-pathlib.Path("rollouts").mkdir()
-pathlib.Path("rollouts/__init__.py").write_text("raise ImportError('the wrong rollouts')")
-def inspect(c):
-    pass
-run(1)
 """
 
 SHUT_DOWN = """
@@ -179,19 +169,27 @@ train()
 print("twice")
 """
 
-INTERRUPTED = """
+INTERRUPTED_AND_IGNORED_SIGTERM = """
 import os, pathlib, signal, threading
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 # a shell's background job inherits a SIGINT that is ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+waits = threading.Event()
+
 def interrupt_when_stuck():
+    waits.wait()
     while not pathlib.Path("stuck").exists():
         threading.Event().wait(0.01)
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=interrupt_when_stuck).start()
 def inspect(c):
+    signal.raise_signal(signal.SIGTERM)
+    print("goes on")
+    waits.set()
     c.get_fragments(1)
 try:
     run(1, env_options={"hang": (0, 0, 4, os.path.abspath("stuck"))})
@@ -199,9 +197,11 @@ except KeyboardInterrupt:
     print("interrupted")
 """
 
-OWN_SIGTERM = """
-import signal
+SHADOWED_AND_OWN_SIGTERM = """
+import os, pathlib, signal
 
+pathlib.Path("rollouts").mkdir()
+pathlib.Path("rollouts/__init__.py").write_text("raise ImportError('the wrong rollouts')")
 heard = []
 handler = lambda *_: heard.append("heard")
 signal.signal(signal.SIGTERM, handler)
@@ -212,16 +212,6 @@ def inspect(c):
 run(1)
 assert signal.getsignal(signal.SIGTERM) is handler
 print(*heard)
-"""
-
-IGNORED_SIGTERM = """
-import signal
-
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-def inspect(c):
-    signal.raise_signal(signal.SIGTERM)
-    print("goes on")
-run(1)
 """
 
 LATE_PROCESSES = """
@@ -246,16 +236,17 @@ def inspect(c):
     print(late, len(raylets()))
 
 services.get_node = late_on_a_busy_machine
-num_late = 2
+num_late = 1
 # the machine may itself be too busy for some starts, which are tried again, too
 most_starts, shared_ray._MOST_STARTS = shared_ray._MOST_STARTS, 10
 run(1)
 late.clear()
-num_late, shared_ray._MOST_STARTS = 3, most_starts
+assert most_starts == 3
+num_late, shared_ray._MOST_STARTS = 2, 2
 try:
     run(1)
 except WorkerError as error:
-    assert "busy" in str(error) and late == [1, 1, 1], (error, late)
+    assert "busy" in str(error) and late == [1, 1], (error, late)
     print(len(raylets()), ray.is_initialized())
 """
 
@@ -301,17 +292,12 @@ def test_starts_ray_with_the_cpus_it_needs_on_loopback_and_no_monitors(tmp_path:
 
 def test_ray_is_started_again_where_its_processes_are_late(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    assert run_script(LATE_PROCESSES, tmp_path).splitlines() == ["[1, 1] 1", "0 False"]
+    assert run_script(LATE_PROCESSES, tmp_path).splitlines() == ["[1] 1", "0 False"]
 
 
 def test_joins_a_running_cluster(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     run_script(CLUSTER, tmp_path)
-
-
-def test_source_tree_in_the_working_directory_does_not_shadow_the_package(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    run_script(SHADOWED, tmp_path)
 
 
 def test_shutdown_of_ray_is_an_error_and_starts_no_other(tmp_path: Path) -> None:
@@ -324,9 +310,10 @@ def test_shutdown_of_ray_waits_for_a_worker_that_is_being_asked_for(tmp_path: Pa
     assert "both are done" in run_script(SHUT_DOWN_MEANWHILE, tmp_path)
 
 
-def test_ctrl_c_ends_a_waiting_learner(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_waiting_learner_and_an_ignored_sigterm_nobody(tmp_path: Path) -> None:
     pytest.importorskip("ray")
-    assert "interrupted" in run_script(INTERRUPTED, tmp_path)
+    said = run_script(INTERRUPTED_AND_IGNORED_SIGTERM, tmp_path)
+    assert said.splitlines() == ["goes on", "interrupted"]
 
 
 def test_a_coordinator_that_was_dropped_gives_its_cpus_back(tmp_path: Path) -> None:
@@ -334,13 +321,13 @@ def test_a_coordinator_that_was_dropped_gives_its_cpus_back(tmp_path: Path) -> N
     assert run_script(DROPPED, tmp_path).split() == ["trained", "twice"]
 
 
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [(OWN_SIGTERM, "heard"), (IGNORED_SIGTERM, "goes on"), (NO_SIGTERM, "closed")],
-    ids=["handled", "ignored", "default"],
-)
-def test_sigterm_is_handled_as_before_and_else_closes(
-    script: str, told: str, tmp_path: Path
+def test_sigterm_without_a_handler_closes(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    assert run_script(NO_SIGTERM, tmp_path).strip() == "closed"
+
+
+def test_a_sigterm_handler_stays_and_a_source_tree_in_the_working_directory_shadows_nothing(
+    tmp_path: Path,
 ) -> None:
     pytest.importorskip("ray")
-    assert run_script(script, tmp_path).strip() == told
+    assert run_script(SHADOWED_AND_OWN_SIGTERM, tmp_path).strip() == "heard"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections.abc import Callable
@@ -123,26 +124,24 @@ def is_lost(handle: FragmentHandle) -> bool:
     return False
 
 
-@pytest.mark.parametrize("is_brought", [False, True])
-@pytest.mark.parametrize("is_large", [False, True])
-def test_an_entry_without_arrays_is_an_error_of_its_fragment_alone(
-    counters: Counters, is_large: bool, is_brought: bool
-) -> None:
+def test_an_entry_without_arrays_is_an_error_of_its_fragment_alone(counters: Counters) -> None:
     import ray
 
     coordinator = counters(num_workers=1)
     coordinator.publish_weights(weights())
     first, second = coordinator.get_pending(2, TIMEOUT_S)
-    info = replace(second.info, nbytes=LARGE_BYTES) if is_large else second.info
-    lost = replace(second, info=info, fetch=RemotePayload(ref_of_a_dead_owner()))
-    parcel = Parcel(ray.put(make_parcel([first, lost])))
-    if is_brought:
-        parcel.bring().result(TIMEOUT_S)
-    arrays = ParcelPayload(parcel, 0)(TIMEOUT_S)
-    assert (arrays.obs == first.resolve(TIMEOUT_S).batch.obs).all()  # type: ignore[union-attr]
-    for _ in range(2):
-        with pytest.raises(WorkerError, match="lost"):
-            ParcelPayload(parcel, 1)(TIMEOUT_S)
+    obs = first.resolve(TIMEOUT_S).batch.obs
+    for is_large, is_brought in itertools.product((False, True), repeat=2):
+        info = replace(second.info, nbytes=LARGE_BYTES) if is_large else second.info
+        lost = replace(second, info=info, fetch=RemotePayload(ref_of_a_dead_owner()))
+        parcel = Parcel(ray.put(make_parcel([first, lost])))
+        if is_brought:
+            parcel.bring().result(TIMEOUT_S)
+        arrays = ParcelPayload(parcel, 0)(TIMEOUT_S)
+        assert (arrays.obs == obs).all(), (is_large, is_brought)  # type: ignore[union-attr]
+        for _ in range(2):
+            with pytest.raises(WorkerError, match="lost"):
+                ParcelPayload(parcel, 1)(TIMEOUT_S)
 
 
 @pytest.mark.parametrize("rollout_length", [8, 4096])

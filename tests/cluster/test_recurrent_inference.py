@@ -72,7 +72,8 @@ def take_until_each_has(
     return {life: taken[life] for life in lives}
 
 
-@pytest.mark.parametrize("batch_size", [None, 2])
+# batches of some rows go to the server as all do
+@pytest.mark.parametrize("batch_size", [None, pytest.param(2, marks=pytest.mark.slow)])
 def test_states_begin_anew_with_a_worker_s_next_life(
     ray_session: object, batch_size: int | None
 ) -> None:

@@ -31,6 +31,8 @@ nn = torch.nn
 from rollouts.policy import PolicyOutput, TorchPolicy  # noqa: E402
 from rollouts.recurrent import RecurrentTorchPolicy  # noqa: E402
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 
 

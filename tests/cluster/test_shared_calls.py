@@ -9,10 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from counter_world import StepChecker, assert_balanced, assert_exactly_once, weights
+import pytest
+from counter_world import (
+    StepChecker,
+    assert_balanced,
+    assert_exactly_once,
+    wait_until,
+    weights,
+)
 
 from rollouts import RolloutCoordinator
 from rollouts.workers import QueueLimits
+
+pytestmark = pytest.mark.system
 
 TIMEOUT_S = 300.0
 # room for calls of 16
@@ -23,6 +32,8 @@ Counters = Callable[..., RolloutCoordinator]
 
 def take_until_shared(coordinator: RolloutCoordinator, take: Callable[..., Any]) -> None:
     """Gives fragments to `take` until all workers run and calls bring two or more on average."""
+    # nobody computes for nothing while another one starts
+    wait_until(lambda: all(one["state"] == "running" for one in coordinator.stats()["workers"]))
     coordinator.publish_weights(weights())
     while True:
         before = coordinator.stats()

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from processes import environ_with_path
+from forked import run_forked
 from test_recurrent import Counting, Gru, Lstm
 from torch import Tensor, nn
 
@@ -204,16 +202,12 @@ def digest() -> str:
     return found.hexdigest()
 
 
-@pytest.mark.system
 def test_every_instruction_set_gives_the_same_bits() -> None:
-    code = "import test_native_recurrent as t; print(t.digest())"
     found = set()
     for name in _native.policy_kernels():
-        environ = environ_with_path() | {"ROLLOUTS_POLICY_KERNELS": name}
-        said = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=True
-        )
-        found.add(said.stdout)
+        ended = run_forked(digest, environ={"ROLLOUTS_POLICY_KERNELS": name})
+        assert ended.exitcode == 0, ended.stderr
+        found.add(ended.returned)
     assert len(found) == 1
 
 

@@ -3,28 +3,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 from grid_ids import without_equal_kinds
 from gymnasium import spaces
 from own_envs import has_compiler
 
 import rollouts
+from rollouts import _native
 from rollouts.families import dm_control
-
-
-def _one_of_each_kind(env_ids: Iterable[str]) -> list[str]:
-    """The first of those with alike spaces, which are what a release of Gymnasium may change."""
-    first: dict[tuple[object, ...], str] = {}
-    for env_id in env_ids:
-        spec = rollouts.env_spec(env_id)
-        both = (spec.single_observation_space, spec.single_action_space)
-        kind = (spec.cpu_only, *((type(space), space.dtype, len(space.shape)) for space in both))
-        first.setdefault(kind, env_id)
-    return list(first.values())
-
 
 # asking a game's env_spec would load its emulator
 # the DeepMind Control Suite has tests of its own (tests/oracle/test_dm_control.py); here two of
@@ -39,18 +28,51 @@ OTHER_IDS = [
     and i not in dm_control.task_ids()
     and (not i.endswith("-v4") or i in V4_IDS)
 ]
-LIGHT_IDS = [i for i in OTHER_IDS if not rollouts.env_spec(i).cpu_only]
+_ON_CPU_ALONE = {entry["id"] for entry in _native.registry() if entry["cpu_only"]}
+LIGHT_IDS = [i for i in OTHER_IDS if i not in _ON_CPU_ALONE]
 MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]
 # games are slow to start: a few stand for all of them
 ATARI_IDS = [i for i in ("ALE/Pong-v5", "ALE/Breakout-v5") if i in rollouts.env_ids()]
 # so are processes; one that gets combinations of buttons, and one that gets amounts
 DOOM_IDS = [i for i in ("VizdoomBasic-v1", "VizdoomDeathmatch-v1") if i in rollouts.env_ids()]
 HEAVY_IDS = ATARI_IDS + DOOM_IDS + MUJOCO_IDS + [i for i in SUITE_IDS if i in rollouts.env_ids()]
-# a run with another Gymnasium asks for these: its long form, `make test-newest-gymnasium`, has all
-if os.environ.get("ROLLOUTS_ONE_OF_EACH_KIND"):
-    LIGHT_IDS, HEAVY_IDS = _one_of_each_kind(LIGHT_IDS), _one_of_each_kind(HEAVY_IDS)
+# the first of those with alike spaces, which decide what code the batch's face runs; test_kinds.py
+# tells if they are. A list, because each process that collects tests would ask each for its spec
+KINDS = [
+    "CartPole-v0",
+    "Pendulum-v1",
+    "FrozenLake-v1",
+    "Blackjack-v1",
+    "Catch-v0",
+    "MiniGrid-DoorKey-5x5-v0",
+    "ALE/Pong-v5",
+    "VizdoomDeathmatch-v1",
+    "Ant-v5",
+    "LunarLander-v3",
+    "LunarLanderContinuous-v3",
+    "PendulumSwingup-v1",
+]
 # a user's own, which conftest.py registers, keeps the contract too
-LIGHT_IDS += ["Vault-v0"] if has_compiler() else []
+if has_compiler():
+    LIGHT_IDS, KINDS = [*LIGHT_IDS, "Vault-v0"], [*KINDS, "Vault-v0"]
+
+ALL_IDS = LIGHT_IDS + HEAVY_IDS
+# a second scenario of Doom has the same state, and is a process for each environment
+every_id = pytest.mark.parametrize(
+    "env_id",
+    [pytest.param(i, marks=[pytest.mark.slow] * (i in DOOM_IDS[:1])) for i in ALL_IDS],
+)
+
+
+def every_kind_of(env_ids: Iterable[str]) -> pytest.MarkDecorator:
+    """Parametrises by these ids; `slow` are those that share the code of one before them."""
+    slow = pytest.mark.slow
+    return pytest.mark.parametrize(
+        "env_id", [i if i in KINDS else pytest.param(i, marks=slow) for i in env_ids]
+    )
+
+
+every_kind = every_kind_of(ALL_IDS)
 
 
 def actions_of(env: rollouts.VectorEnv, seed: int = 0, batch: int | None = None) -> np.ndarray:

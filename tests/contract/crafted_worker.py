@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sets crafted states one after the other and steps each: run in a process, which may crash.
 
-Prints the number of each mutation before it is set, so that its parent knows which one
+Writes the number of each mutation before it is set, so that its parent knows which one
 ended the process.
 """
 
@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import resource
-import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,17 +199,15 @@ def tries_of(name: str) -> Try:
     return OTHERS[name]() if name in OTHERS else state_tries(name)
 
 
-def main(name: str, seed: int, first: int, count: int) -> None:
+def main(name: str, seed: int, first: int, count: int, said: Path) -> int:
+    """Tries some mutations and tells how many were taken; the number of each goes to a file."""
     # a state that asks for all memory is a failure of its process, not of the machine
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     try_one = tries_of(name)
     taken = 0
-    for number in range(first, first + count):
-        sys.stdout.write(f"{number}\n")
-        sys.stdout.flush()
-        taken += try_one(np.random.default_rng([seed, number]))
-    sys.stdout.write(f"taken {taken}\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    with said.open("w") as file:
+        for number in range(first, first + count):
+            file.write(f"{number}\n")
+            file.flush()
+            taken += try_one(np.random.default_rng([seed, number]))
+    return taken

@@ -6,15 +6,11 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-import pytest
-from contract_envs import HEAVY_IDS, LIGHT_IDS
 from gymnasium import spaces
 
 import rollouts
 
 LIMIT = 30  # steps of an episode: short, so that ends and resets are among what is compared
-
-every_env = pytest.mark.parametrize("env_id", LIGHT_IDS + HEAVY_IDS)
 
 # what a step says about one environment, its env_id aside
 Row = tuple

@@ -5,21 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract_envs import (
-    ATARI_IDS,
-    HEAVY_IDS,
-    LIGHT_IDS,
-    actions_of,
-    step_until_any_end,
-)
+from contract_envs import ATARI_IDS, actions_of, every_kind, step_until_any_end
 from gymnasium.vector import AutoresetMode
 
 import rollouts
 
 MODES = ["next_step", "same_step", "disabled"]
-BOX2D = ("LunarLander", "BipedalWalker", "CarRacing")
 
-pytestmark = pytest.mark.parametrize("env_id", LIGHT_IDS + HEAVY_IDS)
+pytestmark = every_kind
 
 
 @pytest.mark.parametrize("mode", MODES)

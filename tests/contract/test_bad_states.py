@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from contract_envs import ATARI_IDS, LIGHT_IDS
+from contract_envs import ATARI_IDS, LIGHT_IDS, every_kind, every_kind_of
 from crafted import HEADER, sealed
-from state_envs import every_env, make, play, state_of
+from state_envs import make, play, state_of
 
 import rollouts
 from rollouts.errors import ProtocolError, SpecError
@@ -44,7 +44,7 @@ BAD_STATES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
-@every_env
+@every_kind
 def test_bad_states_are_refused_and_change_nothing(env_id: str) -> None:
     # states of one pool: games and engines are slow to start
     with make(env_id) as env:
@@ -59,7 +59,7 @@ def test_bad_states_are_refused_and_change_nothing(env_id: str) -> None:
             assert env.get_state() == before, kind
 
 
-@pytest.mark.parametrize("env_id", LIGHT_IDS)
+@every_kind_of(LIGHT_IDS)
 def test_every_flipped_bit_is_found(env_id: str) -> None:
     with make(env_id) as env:
         env.reset()
@@ -71,7 +71,7 @@ def test_every_flipped_bit_is_found(env_id: str) -> None:
         assert env.get_state() == before
 
 
-@every_env
+@every_kind
 def test_state_of_another_type_is_refused(env_id: str) -> None:
     other = "CartPole-v1" if not env_id.startswith("CartPole") else "Pendulum-v1"
     with make(env_id) as env:

@@ -10,7 +10,7 @@ from contextlib import closing
 import gymnasium
 import numpy as np
 import pytest
-from contract_envs import HEAVY_IDS, LIGHT_IDS, actions_of
+from contract_envs import actions_of, every_kind
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.vector import (
     DictInfoToList,
@@ -22,7 +22,7 @@ import rollouts
 
 GYMNASIUM = tuple(int(number) for number in gymnasium.__version__.split(".")[:2])
 
-pytestmark = pytest.mark.parametrize("env_id", LIGHT_IDS + HEAVY_IDS)
+pytestmark = every_kind
 
 
 def test_spaces_are_batched(env_id: str, num_envs: int) -> None:

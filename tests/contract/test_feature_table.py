@@ -31,6 +31,8 @@ from rollouts.returns import Gae
 from rollouts.workers.worker import build_collector
 from rollouts.workers.worker_config import WorkerConfig
 
+pytestmark = pytest.mark.system
+
 NUM_ENVS, STEPS = 4, 12
 LIMIT: dict[str, Any] = {"max_episode_steps": 5}
 SAME_STEP: dict[str, Any] = {"seed": 1, "autoreset_mode": "same_step"}

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract_envs import ATARI_IDS, HEAVY_IDS
-from state_envs import action_of, every_env, make, play, state_of
+from contract_envs import ATARI_IDS, HEAVY_IDS, every_id, every_kind
+from state_envs import action_of, make, play, state_of
 
 from rollouts.errors import ClosedError, DTypeError, ProtocolError, SpecError
+
+pytestmark = pytest.mark.system
 
 
 def steps_of(env_id: str) -> int:
     return 40 if env_id in HEAVY_IDS else 150
 
 
-@every_env
+@every_kind
 @pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 def test_same_environment_goes_on_as_it_did_after_its_episode_ended(
     env_id: str, autoreset_mode: str
@@ -31,7 +33,7 @@ def test_same_environment_goes_on_as_it_did_after_its_episode_ended(
             assert play(env, 1, 100, steps_of(env_id)) == want
 
 
-@every_env
+@every_kind
 def test_another_environment_of_the_pool_goes_on_as_the_source_and_keeps_its_id(
     env_id: str,
 ) -> None:
@@ -46,7 +48,8 @@ def test_another_environment_of_the_pool_goes_on_as_the_source_and_keeps_its_id(
         assert play(env, 11, 100, steps_of(env_id)) == want
 
 
-@every_env
+# each environment has a state of its own
+@every_id
 def test_fresh_pool_with_another_seed_goes_on_without_a_reset(env_id: str) -> None:
     with make(env_id) as env, make(env_id, seed=99, env_id_offset=7) as fresh:
         env.reset()
@@ -58,7 +61,7 @@ def test_fresh_pool_with_another_seed_goes_on_without_a_reset(env_id: str) -> No
         assert [play(fresh, 7 + one, 100, steps_of(env_id)) for one in range(3)] == want
 
 
-@every_env
+@every_kind
 def test_whole_rounds_with_threads_go_on_too(env_id: str) -> None:
     with make(env_id, 4, num_threads=2) as env:
         env.reset()
@@ -78,7 +81,7 @@ def test_whole_rounds_with_threads_go_on_too(env_id: str) -> None:
         assert roll() == want
 
 
-@every_env
+@every_kind
 def test_state_of_an_ended_episode_begins_the_same_next_one(env_id: str) -> None:
     with make(env_id, max_episode_steps=6) as env:
         env.reset()
@@ -90,7 +93,7 @@ def test_state_of_an_ended_episode_begins_the_same_next_one(env_id: str) -> None
         assert play(env, 2, 100, 20) == want
 
 
-@every_env
+@every_kind
 def test_saving_changes_nothing_and_states_of_the_same_moment_are_equal(env_id: str) -> None:
     with make(env_id) as env, make(env_id) as watched:
         env.reset()
@@ -103,7 +106,7 @@ def test_saving_changes_nothing_and_states_of_the_same_moment_are_equal(env_id: 
         assert env.get_state([1]) == env.get_state([0])
 
 
-@every_env
+@every_kind
 def test_reset_with_a_seed_ends_sharing_a_stream(env_id: str) -> None:
     with make(env_id) as env, make(env_id) as other:
         env.reset()
@@ -114,7 +117,7 @@ def test_reset_with_a_seed_ends_sharing_a_stream(env_id: str) -> None:
             assert play(env, one, 0, 40) == play(other, one, 0, 40)
 
 
-@every_env
+@every_kind
 def test_asynchronous_pool_saves_and_restores(env_id: str) -> None:
     with make(env_id) as env, make(env_id, batch_size=1, num_threads=2) as other:
         env.reset()

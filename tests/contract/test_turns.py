@@ -3,57 +3,62 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import hashlib
 
+import numpy as np
 import pytest
+from forked import Ended, run_forked
 
+import rollouts
 from rollouts import _native
 
 pytestmark = pytest.mark.skipif(not _native.has_box2d(), reason="this build has no Box2D")
 
-# prints a hash of all that pools show; 21 environments: turns of different numbers
-_PROGRAM = """
-import hashlib, sys
-import numpy as np
-import rollouts
+NUM_STEPS = 120  # a fallen lander's episode and the next one's begin
 
-seen = hashlib.sha256()
-for mode in ("next_step", "same_step"):
-    for batch_size in (21, 5):
-        with rollouts.make_vec(sys.argv[1], 21, num_threads=2, seed=5, autoreset_mode=mode,
-                               batch_size=batch_size) as env:
-            env.single_action_space.seed(3)
-            actions = [[env.single_action_space.sample() for _ in range(21)] for _ in range(250)]
-            env.async_reset()
-            numbers = np.zeros(21, np.int64)
-            rows = [hashlib.sha256() for _ in range(21)]
-            while numbers.min() < 250:
-                obs, reward, terminated, truncated, info = env.recv()
-                ids = info["env_id"]
-                for i, env_id in enumerate(ids):
-                    if numbers[env_id] < 250:
-                        for array in (obs, reward, terminated, truncated):
-                            rows[env_id].update(np.ascontiguousarray(array[i]).tobytes())
-                chosen = np.array([actions[numbers[e] % 250][e] for e in ids])
-                numbers[ids] += 1
-                env.send(chosen, ids)
-            for row in rows:
-                seen.update(row.digest())
-print(seen.hexdigest())
-"""
+
+def digest_of_pools(env_id: str) -> str:
+    """A hash of all that pools show; 21 environments: turns of different numbers."""
+    seen = hashlib.sha256()
+    for mode in ("next_step", "same_step"):
+        for batch_size in (21, 5):
+            seen.update(_digest_of_pool(env_id, mode, batch_size))
+    return seen.hexdigest()
+
+
+def _digest_of_pool(env_id: str, mode: str, batch_size: int) -> bytes:
+    with rollouts.make_vec(
+        env_id, 21, num_threads=2, seed=5, autoreset_mode=mode, batch_size=batch_size
+    ) as env:
+        env.single_action_space.seed(3)
+        actions = [[env.single_action_space.sample() for _ in range(21)] for _ in range(NUM_STEPS)]
+        env.async_reset()
+        numbers = np.zeros(21, np.int64)
+        rows = [hashlib.sha256() for _ in range(21)]
+        while numbers.min() < NUM_STEPS:
+            obs, reward, terminated, truncated, info = env.recv()
+            ids = info["env_id"]
+            for i, one in enumerate(ids):
+                if numbers[one] < NUM_STEPS:
+                    for array in (obs, reward, terminated, truncated):
+                        rows[one].update(np.ascontiguousarray(array[i]).tobytes())
+            chosen = np.array([actions[numbers[one] % NUM_STEPS][one] for one in ids])
+            numbers[ids] += 1
+            env.send(chosen, ids)
+    return b"".join(row.digest() for row in rows)
+
+
+def _run(env_id: str, kernel: str) -> Ended:
+    return run_forked(digest_of_pools, env_id, environ={"ROLLOUTS_BOX2D_KERNEL": kernel})
 
 
 def _digest(env_id: str, kernel: str) -> str:
-    env = dict(os.environ, ROLLOUTS_BOX2D_KERNEL=kernel)
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, env_id], capture_output=True, text=True, env=env
-    )
-    if "this machine can run" in done.stderr:
+    ended = _run(env_id, kernel)
+    if "this machine can run" in ended.stderr:
         pytest.skip(f"this machine cannot run {kernel}")
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    assert ended.exitcode == 0, ended.stderr
+    found: str = ended.returned
+    return found
 
 
 @pytest.fixture(scope="module", params=["LunarLander-v3", "BipedalWalker-v3"])
@@ -68,10 +73,6 @@ def test_turns_show_what_one_by_one_shows(one_by_one: tuple[str, str], kernel: s
 
 
 def test_an_unknown_kernel_is_named() -> None:
-    env = dict(os.environ, ROLLOUTS_BOX2D_KERNEL="sse9")
-    done = subprocess.run(
-        [sys.executable, "-c", "import rollouts; rollouts.make_vec('LunarLander-v3', 2)"],
-        capture_output=True, text=True, env=env,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert "ROLLOUTS_BOX2D_KERNEL is 'sse9', and this machine can run: none" in done.stderr
+    ended = _run("LunarLander-v3", "sse9")
+    assert ended.exitcode != 0
+    assert "ROLLOUTS_BOX2D_KERNEL is 'sse9', and this machine can run: none" in ended.stderr

@@ -22,6 +22,8 @@ from rollouts.envs.kernel import agent_teams, kernel
 from rollouts.envs.kernel.emulation import HostKernel
 from rollouts.envs.kernel.team_shape import TeamShape
 
+pytestmark = pytest.mark.system
+
 EMULATION = "cpu-emulation"
 NUM_ENVS = 6
 CROWD = {

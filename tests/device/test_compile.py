@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from own_envs import keep_between_runs
@@ -22,6 +21,8 @@ from rollouts.envs.kernel.agent_teams import alone_shape
 from rollouts.envs.kernel.kernel_source import EnvKernelSource, PolicyKernelSource, TaskKernelSource
 from rollouts.envs.physics.supported import PHYSICS_IDS
 from rollouts.own_env.registrations import env_source
+
+pytestmark = pytest.mark.system
 
 # a cubin is found again by a digest of its text, its headers, the options and NVRTC's version
 keep_between_runs()
@@ -72,20 +73,25 @@ def assert_is_kernel(cubin: bytes, env_type: str) -> None:
     assert all(name.encode() in cubin for name in source_of(env_type).entries)
 
 
-def on_archs(others: pytest.MarkDecorator, first: tuple[pytest.MarkDecorator, ...] = ()) -> Any:
-    """Parametrises by GPUs, of which the first one and the others have marks of their own."""
-    marks = {arch: first if arch == ARCHS[0] else others for arch in ARCHS}
-    return pytest.mark.parametrize("arch", [pytest.param(a, marks=m) for a, m in marks.items()])
+# No source asks for which GPU it is compiled: what the first one compiles, the others do, too, and
+# `make test-all` sees it.
+on_archs = pytest.mark.parametrize(
+    "arch",
+    [pytest.param(arch, marks=[pytest.mark.slow] * (arch != ARCHS[0])) for arch in ARCHS],
+)
 
 
-@on_archs(pytest.mark.system)
-@pytest.mark.parametrize("env_type", ALL)
+# the first one's are compiled below, as pools compile them
+@pytest.mark.parametrize("arch", ARCHS[1:])
+@pytest.mark.parametrize(
+    "env_type",
+    [one if one == "CartPole" else pytest.param(one, marks=pytest.mark.slow) for one in ALL],
+)
 def test_kernels_compile_for_every_gpu(compile_quickly: Compile, env_type: str, arch: str) -> None:
     assert_is_kernel(compile_quickly(source_of(env_type), arch), env_type)
 
 
-# as pools compile them, which takes a minute for each GPU
-@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+@on_archs
 @pytest.mark.parametrize("env_type", ALL)
 def test_optimised_kernels_compile_for_every_gpu(env_type: str, arch: str) -> None:
     assert_is_kernel(cuda.compile_cubin(source_of(env_type), arch).read_bytes(), env_type)
@@ -97,7 +103,6 @@ def test_kernels_write_narrow_observations(env_type: str, obs_dtype: str) -> Non
     assert cuda.compile_cubin(source_of(env_type, obs_dtype), "sm_90").read_bytes()
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("task_type", sorted(TASKS))
 def test_tasks_of_mujoco_compile_for_a_gpu(compile_quickly: Compile, task_type: str) -> None:
     env_id, is_suite = TASKS[task_type]
@@ -112,12 +117,12 @@ def assert_sums_stay_in_registers(source: PolicyKernelSource, arch: str) -> None
     assert usage.registers <= 128
 
 
-@on_archs(pytest.mark.system)
+@on_archs
 def test_policies_keep_their_sums_in_registers_on_every_gpu(arch: str) -> None:
     assert_sums_stay_in_registers(PolicyKernelSource("float32"), arch)
 
 
-@on_archs(pytest.mark.system)
+@on_archs
 def test_policies_on_tensor_cores_keep_a_layer_in_registers_on_every_gpu(arch: str) -> None:
     source = PolicyKernelSource("float32", "bfloat16")
     assert num_matrix_products(cuda.compile_cubin(source, arch).read_bytes()) == 64
@@ -144,13 +149,13 @@ def num_matrix_products(cubin: bytes) -> int:
 
 
 # whole numbers are only read in another way
-@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+@on_archs
 def test_policies_of_whole_numbers_do_so_too(arch: str) -> None:
     assert_sums_stay_in_registers(PolicyKernelSource("int64"), arch)
 
 
 # a GPU keeps local memory for each thread that it may hold: 270 000 of an H100
-@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+@on_archs
 @pytest.mark.parametrize("env_type", ("MiniGrid", "MiniGridObstacles", "BabyAI"))
 def test_large_states_are_stepped_where_they_lie(env_type: str, arch: str) -> None:
     source = source_of(env_type)
@@ -159,7 +164,7 @@ def test_large_states_are_stepped_where_they_lie(env_type: str, arch: str) -> No
         assert usage.stack_bytes <= 2304
 
 
-@on_archs(pytest.mark.slow, first=(pytest.mark.system,))
+@on_archs
 def test_small_worlds_of_few_agents_are_in_registers(arch: str) -> None:
     id, options = "TagGridWorld-v0", {"num_taggers": 4}
     alone = alone_shape(env_spec(id, **options), _native.device_facts(id, options, 1))

@@ -20,6 +20,8 @@ from rollouts.envs.kernel.emulation import HostKernel
 from rollouts.policies.program import Op, Program
 from rollouts.returns import Gae
 
+pytestmark = pytest.mark.system
+
 EMULATION = "cpu-emulation"
 GAE = Gae(gamma=0.99, gae_lambda=0.95)
 TAG = {"num_taggers": 2, "num_runners": 9, "max_episode_steps": 6}

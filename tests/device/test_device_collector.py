@@ -29,6 +29,8 @@ from rollouts.envs.kernel.policy_launch import PolicyLaunch
 from rollouts.policy import SquashedGaussianHead
 from rollouts.returns import Gae, Nstep
 
+pytestmark = pytest.mark.system
+
 EMULATION = "cpu-emulation"
 LIGHT = light_kernel_ids()
 DISCRETE = [one for one in LIGHT if rollouts.env_spec(one).header.startswith("envs/toy_text/")]

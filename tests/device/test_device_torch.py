@@ -17,6 +17,8 @@ from rollouts.policy import SquashedGaussianHead
 from rollouts.recurrent import RecurrentTorchPolicy
 from rollouts.returns import Gae, Nstep
 
+pytestmark = pytest.mark.system
+
 GAE = Gae(gamma=0.99, gae_lambda=0.95)
 ARRAYS = (
     *("obs", "action", "reward", "terminated", "truncated", "bootstrap_value", "log_prob"),

@@ -19,6 +19,8 @@ from rollouts import SpecError, VectorEnv
 from rollouts.cli import check_env
 from rollouts.cli import main as cli
 
+pytestmark = pytest.mark.system
+
 keep_between_runs()
 EMULATION = "cpu-emulation"
 

@@ -13,6 +13,8 @@ from kernel_ids import light_kernel_ids
 import rollouts
 from rollouts import SpecError, VectorEnv
 
+pytestmark = pytest.mark.system
+
 EMULATION = "cpu-emulation"
 NUM_ENVS = 16
 LIGHT = light_kernel_ids()

@@ -20,6 +20,8 @@ from rollouts.envs.kernel import arguments
 from rollouts.envs.kernel.emulation import recording
 from rollouts.machine import torch_device
 
+pytestmark = pytest.mark.system
+
 EMULATION = "cpu-emulation"
 
 

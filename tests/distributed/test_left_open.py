@@ -19,6 +19,8 @@ from rollouts.workers import WeightStore, WorkerConfig
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.fleet_thread import FleetThread
 
+pytestmark = pytest.mark.system
+
 TIMEOUT_S = 300.0
 
 FLEET_THREAD = """

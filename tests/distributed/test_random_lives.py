@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import defaultdict
 from typing import Any
 
+import pytest
 from counter_world import assert_balanced
 from fleet_world import HANG_TIMEOUT_S, START_TIMEOUT_S, World
 from hypothesis import HealthCheck, settings
@@ -18,6 +20,8 @@ from rollouts.learner.fragment import Fragment
 from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.lag import LagRule
 from rollouts.workers.slot import Call
+
+pytestmark = pytest.mark.system
 
 
 def lag_rules() -> st.SearchStrategy[LagRule]:
@@ -220,7 +224,7 @@ def assert_exactly_once_with_gaps(fragments: list[Fragment]) -> None:
 
 TestRandomLives = RandomLives.TestCase
 TestRandomLives.settings = settings(
-    max_examples=150,
+    max_examples=600 if os.environ.get("ROLLOUTS_RANDOM_TESTS") else 50,
     stateful_step_count=50,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

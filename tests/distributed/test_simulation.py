@@ -32,6 +32,10 @@ from rollouts.simulation.simulate import SimulatedRun
 from rollouts.workers import FaultPolicy, QueueLimits
 from rollouts.workers.call_size import share_of
 
+pytestmark = pytest.mark.system
+
+# each is checked after hundreds of events; make test-all has a million
+NUM_EXAMPLES = 10
 FREE = DriverModel(take_us=0, further_us=0, submit_us=0, resolve_us=0, publish_us=0)
 
 
@@ -137,7 +141,7 @@ def without_log() -> Iterator[None]:
 
 
 @given(job=jobs(), seed=st.integers(0, 2**20))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_accounts_balance_at_every_event_whatever_dies(job: JobModel, seed: int) -> None:
     run = AccountedRun(job, seed)
     with without_log():
@@ -197,7 +201,7 @@ def small_jobs_of(num_coordinators: int, deaths: float) -> st.SearchStrategy[Job
 
 
 @given(job=small_jobs(), seed=st.integers(0, 2**20))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=NUM_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_accounts_balance_where_fragments_share_calls(job: JobModel, seed: int) -> None:
     run = AccountedRun(job, seed)
     with without_log():

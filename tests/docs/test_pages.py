@@ -10,27 +10,13 @@ import pytest
 from page_blocks import DOCS, NOT_RUN, blocks, missing_output, pages, run_page
 from small_cluster import cluster_of_its_own
 
+pytestmark = pytest.mark.system
+
 # has a test of its own, tests/examples/test_own_environment_page.py
 OWN_TEST = {"own_environment.md"}
-# pages that take more than some seconds
-LONG = {
-    "tutorials/ppo.md",
-    "tutorials/ray.md",
-    "tutorials/replay_dqn.md",
-    "how_to/gpu.md",
-    "how_to/gpu_collecting.md",
-    "how_to/gpu_replay.md",
-    "how_to/gpu_mujoco.md",
-    "how_to/ray_learners.md",
-    "how_to/frames.md",
-    "how_to/performance.md",
-    "migration/others.md",
-    "migration/rllib.md",
-    "how_to/sb3_normalize.md",
-    "migration/sb3.md",
-    "migration/tianshou.md",
-    "migration/torchrl.md",
-}
+# pages whose commands take long, each with tests of its own that compare more: those of
+# `rollouts verify-mujoco`, and of all files that `export` writes
+SLOW = {"reference/command.md", "how_to/export.md"}
 # pages that have workers in Ray
 RAY = {
     "tutorials/ray.md",
@@ -94,7 +80,7 @@ def ray_address() -> Iterator[str]:
     [
         pytest.param(
             page,
-            marks=pytest.mark.system if name_of(page) in LONG else (),
+            marks=[pytest.mark.slow] * (name_of(page) in SLOW),
             id=name_of(page).removesuffix(".md"),
         )
         for page in RUN

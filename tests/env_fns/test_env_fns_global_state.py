@@ -22,6 +22,8 @@ from gymnasium import spaces
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 HANG_S = 300.0
 HERE = str(Path(__file__).parent)
 
@@ -152,8 +154,16 @@ STUCK = """
 """
 
 
-@pytest.mark.parametrize("start", ["run()", "thread.start(); thread.join()"])
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+# a process computes for a second in each: each way to start one, and each thread that does, once
+@pytest.mark.parametrize(
+    ("method", "start"),
+    [
+        pytest.param("fork", "run()", marks=pytest.mark.slow),
+        ("spawn", "run()"),
+        ("fork", "thread.start(); thread.join()"),
+        pytest.param("spawn", "thread.start(); thread.join()", marks=pytest.mark.slow),
+    ],
+)
 def test_a_stuck_environment_ends_after_its_host_was_killed(
     method: str, start: str, tmp_path: Path
 ) -> None:

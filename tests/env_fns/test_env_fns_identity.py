@@ -20,6 +20,8 @@ from host_envs import Counter
 import rollouts
 from rollouts.envs.hosted.processes import identity
 
+pytestmark = pytest.mark.system
+
 METHODS = ["fork", "forkserver", "spawn"]
 
 SCRIPT = """
@@ -121,8 +123,16 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("kind", ["script", "classes under the guard"])
+# a process that imports the script finds its classes, and one that is forked has them
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *(("script", method) for method in METHODS),
+        pytest.param("classes under the guard", "fork", marks=pytest.mark.slow),
+        pytest.param("classes under the guard", "forkserver", marks=pytest.mark.slow),
+        ("classes under the guard", "spawn"),
+    ],
+)
 def test_classes_of_the_main_script_are_the_same_objects_on_both_sides(
     method: str, kind: str, tmp_path: Path
 ) -> None:

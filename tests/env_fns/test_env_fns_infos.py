@@ -14,6 +14,8 @@ from host_envs import Counter
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 MODES = ["next_step", "same_step", "disabled"]
 LENGTH = 3
 # the library's own names, masks included

@@ -23,6 +23,8 @@ from host_envs import HANG, Counter, Moody
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 HANG_S = 120.0
 HERE = str(Path(__file__).parent)
 

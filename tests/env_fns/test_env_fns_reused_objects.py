@@ -16,6 +16,8 @@ from rollouts.integrations.cleanrl import SyncVectorEnv
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 MODES = ["next_step", "same_step", "disabled"]
 NUM_ENVS, LENGTH, NUM_STEPS = 3, 3, 10
 _SHARED = {"last": [0]}  # between the environments of a process

@@ -24,6 +24,8 @@ from rollouts.envs.hosted.processes import timing, trial
 from rollouts.envs.hosted.processes.trial import StepTrial
 from rollouts.machine.cpu_count import usable_cpus
 
+pytestmark = pytest.mark.system
+
 CPUS = usable_cpus()
 MANY = CPUS + 3
 

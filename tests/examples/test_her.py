@@ -12,6 +12,8 @@ import pytest
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 SMALL = ["--total-steps", "400", "--learning-starts", "200", "--eval-interval", "200"]
 
 

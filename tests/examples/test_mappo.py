@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import imageio.v2 as imageio
 import numpy as np
@@ -19,11 +23,11 @@ from warm_python import Script, run_script
 
 import rollouts
 from rollouts.checkpoint import load_checkpoint
+from rollouts.cli.main import main as command
 
 pytestmark = pytest.mark.system
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "mappo.py"
-EVAL = [sys.executable, "-m", "rollouts", "eval"]
 
 
 # a PettingZoo environment of the user's own: two kinds of agents that see float64, one that leaves
@@ -70,8 +74,17 @@ number = 3
 SMALL = ("--num-envs", 4, "--num-epochs", 1)
 
 
-def mappo(*args: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return run_script(SCRIPT, *args, timeout=300, cwd=cwd)
+def mappo(
+    *args: object, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return run_script(SCRIPT, *args, timeout=300, cwd=cwd, env=env)
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The example as a module; what it imports lies beside it."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    return importlib.import_module("mappo")
 
 
 @pytest.fixture
@@ -82,10 +95,31 @@ def own_world(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of two updates, which others resume."""
+    run_dir = tmp_path_factory.mktemp("mappo") / "run"
+    result = mappo(*SMALL, "--seed", 3, "--total-steps", 200, "--run-dir", run_dir)
+    assert result.returncode == 0, result.stderr
+    return run_dir
+
+
 @pytest.mark.parametrize(
-    ("env_id", "critic"), [("simple_spread_v3", "central"), ("TagContinuous-v0", "own")]
+    ("env_id", "critic"),
+    [
+        ("simple_spread_v3", "central"),
+        # test_ppo_on_device.py films and evaluates a hundred agents, and the other critic has a
+        # test below
+        pytest.param("TagContinuous-v0", "own", marks=pytest.mark.slow),
+    ],
 )
-def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) -> None:
+def test_it_runs_to_its_end_and_draws(
+    env_id: str,
+    critic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     options = ("--env-id", env_id, "--critic", critic, "--num-envs", 4, "--num-epochs", 2)
     result = mappo(*options, "--gif", "--total-steps", 800, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
@@ -100,23 +134,27 @@ def test_it_runs_to_its_end_and_draws(env_id: str, critic: str, tmp_path: Path) 
     assert num_frames / 2 < len(frames) <= num_frames
     assert (frames[0] != frames[-1]).any()
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
-    told = subprocess.run(
-        [*EVAL, tmp_path, "--trust", "--episodes", "3", "--json"],
-        cwd=SCRIPT.parents[1], capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
-    found = json.loads(told.stdout)
+    monkeypatch.chdir(SCRIPT.parents[1])
+    assert command(["eval", str(tmp_path), "--trust", "--episodes", "3", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
     for group in rollouts.env_spec(env_id, **found["env_options"]).groups:
         assert len(found["groups"][group.name]["returns"]) == 3 * group.num_agents
     again = mappo(*options, "--total-steps", 0, "--weights", tmp_path)
     assert again.returncode == 0, again.stderr
 
 
-@pytest.mark.parametrize("env_id", ["simple_tag_v3", "TagContinuous-v0"])
+@pytest.mark.parametrize(
+    "env_id",
+    # the other has two groups as well, and agents that leave
+    [pytest.param("simple_tag_v3", marks=pytest.mark.slow), "TagContinuous-v0"],
+)
 def test_native_gradient_steps_are_those_of_torch(env_id: str, tmp_path: Path) -> None:
     """Two groups; in Tag agents that were caught leave."""
+    small = ("--option", "num_runners=9", "--option", "grid_length=4")
+    few = small if env_id == "TagContinuous-v0" else ()
     for engine in ("native", "torch"):
         where = ("--run-dir", tmp_path / engine, "--learner-engine", engine)
-        result = mappo("--env-id", env_id, *SMALL, "--total-steps", 400, *where)
+        result = mappo("--env-id", env_id, *few, *SMALL, "--total-steps", 200, *where)
         assert result.returncode == 0, result.stderr
     one, other = (load_checkpoint(tmp_path / engine).weights for engine in ("native", "torch"))
     assert one.keys() == other.keys()
@@ -126,17 +164,14 @@ def test_native_gradient_steps_are_those_of_torch(env_id: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("engine", ["native", "torch"])
 def test_a_group_of_fewer_rows_than_minibatches_learns(engine: str, tmp_path: Path) -> None:
-    where = ("--run-dir", tmp_path, "--learner-engine", engine, "--num-minibatches", 2_000)
-    result = mappo("--env-id", "simple_tag_v3", *SMALL, "--total-steps", 100, *where)
+    """It also saves on its way, in a folder that it makes."""
+    run_dir = tmp_path / "new" / "run"
+    where = ("--run-dir", run_dir, "--checkpoint-interval-s", 0)
+    how = ("--learner-engine", engine, "--num-minibatches", 2_000)
+    result = mappo("--env-id", "simple_tag_v3", *SMALL, "--total-steps", 200, *how, *where)
     assert result.returncode == 0, result.stderr
-    assert all(each.isfinite().all() for each in load_checkpoint(tmp_path).weights.values())
-
-
-def test_a_run_that_saves_on_its_way_ends_in_a_folder_that_it_made(tmp_path: Path) -> None:
-    where = ("--run-dir", tmp_path / "new" / "run", "--checkpoint-interval-s", 0)
-    result = mappo("--env-id", "simple_tag_v3", *SMALL, "--total-steps", 200, *where)
-    assert result.returncode == 0, result.stderr
-    assert {"checkpoint.pt", "training.png"} <= {one.name for one in where[1].iterdir()}
+    assert all(each.isfinite().all() for each in load_checkpoint(run_dir).weights.values())
+    assert {"checkpoint.pt", "training.png"} <= {one.name for one in run_dir.iterdir()}
 
 
 def test_it_saves_while_it_runs_and_ctrl_c_keeps_what_was_learnt(tmp_path: Path) -> None:
@@ -157,13 +192,20 @@ def test_it_saves_while_it_runs_and_ctrl_c_keeps_what_was_learnt(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "how", [(), ("--critic", "own"), ("--num-workers", 2)], ids=["here", "own critic", "workers"]
+    "how",
+    [
+        # the others share its code
+        pytest.param((), id="here", marks=pytest.mark.slow),
+        pytest.param(("--critic", "own"), id="own critic"),
+        pytest.param(("--num-workers", 2), id="workers"),
+    ],
 )
 def test_it_trains_in_an_environment_of_the_users_own(
-    how: tuple[object, ...], own_world: Path
+    how: tuple[object, ...], own_world: Path, in_a_cluster: dict[str, str]
 ) -> None:
     own = ("--env", "fields:make", "--option", "size=2", *how)
-    result = mappo(*own, *SMALL, "--total-steps", 800, "--run-dir", "run", cwd=own_world)
+    sizes = (*SMALL, "--total-steps", 800)
+    result = mappo(*own, *sizes, "--run-dir", "run", cwd=own_world, env=in_a_cluster)
     assert result.returncode == 0, result.stderr
     assert re.search(r" 800 env-steps, .*fox: return \d\.\d\d, .*hen: return", result.stdout)
     saved = load_checkpoint(own_world / "run")
@@ -173,52 +215,55 @@ def test_it_trains_in_an_environment_of_the_users_own(
     assert sizes == {"fox": 2, "hen": 4}
 
 
-def test_workers_sample_while_it_learns(tmp_path: Path) -> None:
-    result = mappo(*SMALL, "--num-workers", 2, "--total-steps", 1000, "--run-dir", tmp_path)
+def test_workers_sample_while_it_learns(tmp_path: Path, in_a_cluster: dict[str, str]) -> None:
+    options = (*SMALL, "--num-workers", 2)
+    result = mappo(*options, "--total-steps", 1000, "--run-dir", tmp_path, env=in_a_cluster)
     assert result.returncode == 0, result.stderr
     # two workers of four environments, 25 steps each
     shown = [int(found) for found in re.findall(r"^ *(\d+) env-steps", result.stdout, re.M)]
     assert shown == [200, 400, 600, 800]  # and 1,000
     assert load_checkpoint(tmp_path).env_steps == 1000
-    more = mappo(*SMALL, "--num-workers", 2, "--total-steps", 1200, "--resume", tmp_path)
+    more = mappo(*options, "--total-steps", 1200, "--resume", tmp_path, env=in_a_cluster)
     assert more.returncode == 0, more.stderr
     assert load_checkpoint(tmp_path).env_steps == 1200
 
 
-def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
-    options = (*SMALL, "--seed", 3)
-    first = mappo(*options, "--total-steps", 400, "--run-dir", tmp_path)
-    assert first.returncode == 0, first.stderr
+def test_a_resumed_run_goes_on_where_the_first_stopped(finished_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished_run, tmp_path, dirs_exist_ok=True)
+    options = (*SMALL, "--seed", 3, "--total-steps", 400, "--resume", tmp_path)
     before = load_checkpoint(tmp_path).training
-    second = mappo(*options, "--total-steps", 800, "--resume", tmp_path)
+    second = mappo(*options)
     assert second.returncode == 0, second.stderr
     after = load_checkpoint(tmp_path)
-    assert (after.env_steps, after.training["updates"], after.policy_version) == (800, 8, 9)
+    assert (after.env_steps, after.training["updates"], after.policy_version) == (400, 4, 5)
     steps = after.training["groups"]["agent"]["optimizer"]["state"][0]["step"]
     # four minibatches each
-    assert float(steps) == 8 * 4
+    assert float(steps) == 4 * 4
     assert (
         after.training["history"]["agent"][: len(before["history"]["agent"])]
         == (before["history"]["agent"])
     )
-    assert min(map(int, re.findall(r"^ *(\d+) env-steps", second.stdout, re.M))) == 500
+    assert min(map(int, re.findall(r"^ *(\d+) env-steps", second.stdout, re.M))) == 300
     # nothing is left to do
-    third = mappo(*options, "--total-steps", 800, "--resume", tmp_path)
+    third = mappo(*options)
     assert (third.returncode, third.stdout) == (0, "")
 
 
-def test_a_run_is_resumed_with_its_own_arguments(own_world: Path) -> None:
-    options = ("--total-steps", 100, *SMALL)
-    assert mappo(*options, "--run-dir", own_world).returncode == 0
+def test_a_run_is_resumed_with_its_own_arguments(
+    finished_run: Path, own_world: Path, example: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(own_world)
+    monkeypatch.delitem(sys.modules, "fields", raising=False)
     for other, message in (
         (("--env-id", "simple_tag_v3"), "id = 'simple_spread_v3', expected 'simple_tag_v3'"),
         (("--env", "fields:make"), "id = 'simple_spread_v3', expected 'fields:make'"),
         (("--critic", "own"), "has --critic central --hidden 64: resume with the arguments of"),
     ):
-        result = mappo(*options, *other, "--resume", own_world, cwd=own_world)
-        assert result.returncode == 1
-        assert message in result.stderr and "Traceback" not in result.stderr
-    missing = mappo(*options, "--resume", own_world / "nothing")
+        arguments = ("mappo.py", *SMALL, "--seed", 3, *other, "--resume", finished_run)
+        monkeypatch.setattr(sys, "argv", [str(each) for each in arguments])
+        with pytest.raises(SystemExit, match=f"^error: .*{re.escape(message)}"):
+            example.main()
+    missing = mappo(*SMALL, "--resume", own_world / "nothing")
     assert missing.returncode == 1 and "Traceback" not in missing.stderr
 
 
@@ -230,16 +275,24 @@ def test_a_run_is_resumed_with_its_own_arguments(own_world: Path) -> None:
         (("--env", "fields:made"), "fields:made cannot be imported"),
         (("--env", "fields:number"), "fields:number is 3, expected a function"),
         (("--env", "fields:make", "--gif"), "--gif films ids of this library"),
-        (("--env", "fields:make", "--eval-episodes", 1), "knows the units of simple_spread_v3"),
+        (("--env", "fields:make", "--eval-episodes", "1"), "knows the units of simple_spread_v3"),
         (("--resume", "x", "--weights", "y"), "leave --weights out"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_a_sentence(
-    arguments: tuple[object, ...], message: str, own_world: Path
+    arguments: tuple[str, ...],
+    message: str,
+    own_world: Path,
+    example: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    result = mappo(*arguments, cwd=own_world)
-    assert result.returncode == 2
-    assert message in " ".join(result.stderr.split())
+    monkeypatch.chdir(own_world)
+    monkeypatch.delitem(sys.modules, "fields", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        example.parse_args(list(arguments))
+    assert ended.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.slow

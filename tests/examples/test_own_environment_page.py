@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from own_envs import has_compiler, keep_between_runs
+from own_envs import has_compiler, keep_between_runs, quick_compiler
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "own_environment.md"
 BLOCKS = re.findall(
@@ -25,6 +25,7 @@ def test_the_page_runs_from_the_template_to_the_picture(tmp_path: Path) -> None:
         pytest.skip("needs a C++ compiler")
     keep_between_runs()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environ = {**os.environ, "PATH": path, "CXX": quick_compiler()}
     said = []
     for language, block in BLOCKS:
         if language == "cpp":
@@ -34,7 +35,7 @@ def test_the_page_runs_from_the_template_to_the_picture(tmp_path: Path) -> None:
         result = subprocess.run(
             command,
             cwd=tmp_path,
-            env={**os.environ, "PATH": path},
+            env=environ,
             capture_output=True,
             text=True,
         )

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,10 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "recurrent_ppo.py"
 LIMIT_S = 600
 
 
-def recurrent_ppo(*args: object) -> subprocess.CompletedProcess[str]:
-    return run_script(SCRIPT, *args, timeout=LIMIT_S)
+def recurrent_ppo(
+    *args: object, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return run_script(SCRIPT, *args, timeout=LIMIT_S, env=env)
 
 
 # in Ray the same learning takes a minute of CPU time; the path is the next test's
@@ -28,17 +32,17 @@ def recurrent_ppo(*args: object) -> subprocess.CompletedProcess[str]:
 def test_it_learns_what_nobody_can_without_memory(num_workers: int, tmp_path: Path) -> None:
     # the same network with --no-memory came to 56 at most in 150 000 env-steps (two seeds)
     options = ("--num-workers", num_workers, "--num-envs", 8 if num_workers else 16)
-    result = recurrent_ppo(*options, "--target-return", 80, "--run-dir", tmp_path)
+    result = recurrent_ppo(*options, "--target-return", 70, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     _, summary = result.stdout.splitlines()
     match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes, ", summary)
-    assert match and float(match[1]) >= 80
+    assert match and float(match[1]) >= 70
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_workers_of_ray_take_the_same_path(tmp_path: Path) -> None:
+def test_workers_of_ray_take_the_same_path(tmp_path: Path, in_a_cluster: dict[str, str]) -> None:
     options = ("--num-workers", 2, "--num-envs", 8, "--total-steps", 2048, "--run-dir", tmp_path)
-    result = recurrent_ppo(*options)
+    result = recurrent_ppo(*options, env=in_a_cluster)
     assert result.returncode == 1, result.stderr
     assert "CartPole-v1: mean return " in result.stdout and "0 worker restarts" in result.stdout
     progress = load_checkpoint(tmp_path).training["progress"]
@@ -46,9 +50,18 @@ def test_workers_of_ray_take_the_same_path(tmp_path: Path) -> None:
     assert (progress["updates"], progress["env_steps"]) == (4, 2048)
 
 
-def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run of two updates by native code."""
+    run_dir = tmp_path_factory.mktemp("recurrent") / "run"
+    sizes = ("--num-workers", 0, "--num-envs", 16, "--total-steps", 1024)
+    recurrent_ppo(*sizes, "--learner-engine", "native", "--run-dir", run_dir)
+    return run_dir
+
+
+def test_a_resumed_run_goes_on_where_the_first_stopped(short_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(short_run, tmp_path, dirs_exist_ok=True)
     options = ("--num-workers", 0, "--num-envs", 16, "--run-dir", tmp_path)
-    recurrent_ppo(*options, "--total-steps", 1024)
     before = load_checkpoint(tmp_path).training
     result = recurrent_ppo(*options, "--total-steps", 2048, "--resume", tmp_path)
     after = load_checkpoint(tmp_path).training
@@ -58,11 +71,10 @@ def test_a_resumed_run_goes_on_where_the_first_stopped(tmp_path: Path) -> None:
     assert adam[1] == 2 * adam[0] > 0
 
 
-def test_native_gradient_steps_are_those_of_torch(tmp_path: Path) -> None:
-    for engine in ("native", "torch"):
-        where = ("--run-dir", tmp_path / engine, "--learner-engine", engine)
-        recurrent_ppo("--num-workers", 0, "--num-envs", 16, "--total-steps", 1024, *where)
-    one, other = (load_checkpoint(tmp_path / engine) for engine in ("native", "torch"))
+def test_native_gradient_steps_are_those_of_torch(short_run: Path, tmp_path: Path) -> None:
+    where = ("--run-dir", tmp_path, "--learner-engine", "torch")
+    recurrent_ppo("--num-workers", 0, "--num-envs", 16, "--total-steps", 1024, *where)
+    one, other = load_checkpoint(short_run), load_checkpoint(tmp_path)
     for name, weight in one.training["learner"]["model"].items():
         torch.testing.assert_close(
             weight, other.training["learner"]["model"][name], rtol=0, atol=1e-4, msg=name

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -29,8 +30,10 @@ PENDULUM = ("--env-id", "Pendulum-v1", "--num-envs", 2)
 LIMIT_S = 600
 
 
-def run(script: str, *args: object) -> subprocess.CompletedProcess[str]:
-    return run_script(EXAMPLES / script, *args, timeout=LIMIT_S)
+def run(
+    script: str, *args: object, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return run_script(EXAMPLES / script, *args, timeout=LIMIT_S, env=env)
 
 
 @pytest.fixture
@@ -241,9 +244,12 @@ def test_its_workers_collect_in_native_code(example: ModuleType) -> None:
         assert (batch.action <= policy.action_space.high).all()
 
 
-def test_workers_fill_the_replay_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
+def test_workers_fill_the_replay_and_a_resumed_run_goes_on(
+    tmp_path: Path, in_a_cluster: dict[str, str]
+) -> None:
     options = (*PENDULUM, "--min-size", 200, "--eval-interval", 200, "--run-dir", tmp_path)
-    first = run("sac.py", *options, "--total-steps", 400, "--save-replay")
+    sizes = ("--total-steps", 400, "--save-replay")
+    first = run("sac.py", *options, *sizes, env=in_a_cluster)
     assert first.returncode == 0, first.stderr
     progress = match_result(first)
     # one gradient step for each step after the first 200, less what is under way

@@ -6,7 +6,7 @@ from __future__ import annotations
 import csv
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +17,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from torch import nn
 from warm_python import run_script
 
+from rollouts.cli.main import main as command
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
-EVAL = [sys.executable, "-m", "rollouts", "eval"]
 SCRIPT = EXAMPLES / "sac_on_device.py"
 EMULATED = ("--device", "cpu-emulation", "--engine", "torch")
 
@@ -34,19 +35,26 @@ def evaluations(directory: Path) -> list[float]:
         return [float(row["mean_return"]) for row in csv.DictReader(file)]
 
 
-def played(directory: Path) -> float:
-    """The mean return that the CPU's threads come to with the checkpoint."""
-    told = subprocess.run(
-        [*EVAL, directory, "--trust", "--deterministic", "--json"],
-        cwd=EXAMPLES.parent, capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
-    mean: float = json.loads(told.stdout)["groups"][""]["return"]["mean"]
-    return mean
+@pytest.fixture
+def played(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[Path], float]:
+    """The mean return that the CPU's threads come to with a run's checkpoint."""
+
+    def evaluate(run_dir: Path) -> float:
+        monkeypatch.chdir(EXAMPLES.parent)
+        assert command(["eval", str(run_dir), "--trust", "--deterministic", "--json"]) == 0
+        mean: float = json.loads(capsys.readouterr().out)["groups"][""]["return"]["mean"]
+        return mean
+
+    return evaluate
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sac", "ddpg"])
-def test_it_solves_pendulum(algorithm: str, tmp_path: Path) -> None:
+def test_it_solves_pendulum(
+    algorithm: str, played: Callable[[Path], float], tmp_path: Path
+) -> None:
     # with seed 1: SAC after 89 600 env-steps, DDPG after 102 400; about a minute each
     done = run("--algorithm", algorithm, "--run-dir", tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -54,14 +62,21 @@ def test_it_solves_pendulum(algorithm: str, tmp_path: Path) -> None:
     assert played(tmp_path) > -300
 
 
-def test_it_learns_what_chance_does_not(tmp_path: Path) -> None:
-    # -1277 before and -339 after with seed 1; no torque at all comes to -1200, random ones to less
-    done = run("--total-steps", 40_000, "--run-dir", tmp_path)
+@pytest.mark.parametrize(
+    ("total_steps", "least"),
+    # a return of the long run: -1277 before and -339 after with seed 1; no torque at all comes to
+    # -1200, random ones to less. Updates have tests of their own
+    [(6_000, -2000), pytest.param(40_000, -700, marks=pytest.mark.slow)],
+)
+def test_it_learns_what_chance_does_not(
+    total_steps: int, least: float, played: Callable[[Path], float], tmp_path: Path
+) -> None:
+    done = run("--total-steps", total_steps, "--run-dir", tmp_path)
     assert done.returncode == 1
     assert "the target was missed: no 100 episodes had a mean return of -200" in done.stderr
     first, *_, last = evaluations(tmp_path)
-    assert first < -1000 and last > -700
-    assert played(tmp_path) > -800
+    assert first < -1000 and last > least
+    assert played(tmp_path) > least - 100
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     events = EventAccumulator(str(tmp_path))
     events.Reload()

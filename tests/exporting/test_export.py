@@ -23,6 +23,8 @@ from rollouts import ExportedPolicy, FileError, ProtocolError, SpecError
 from rollouts.exporting.deployment import Deployment, Port, is_exported
 from rollouts.policy import SquashedGaussianHead
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
@@ -164,6 +166,9 @@ KINDS = {
 }
 
 ENDINGS = (".onnx", ".pt2", ".pt")
+# a writer of ONNX takes two seconds: for the other kinds that file is compared in slow tests, and
+# the other files always
+TO_ONNX = {"discrete", "masked", "recurrent", "cnn", "normaliser"}
 
 
 @pytest.fixture(params=KINDS)
@@ -240,7 +245,19 @@ def slowly(policy: Any, env: Any, kind: Kind, rows: dict[str, np.ndarray]) -> np
     return scores
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        pytest.param(
+            name,
+            ending,
+            marks=pytest.mark.slow if ending == ".onnx" and name not in TO_ONNX else (),
+        )
+        for ending in ENDINGS
+        for name in KINDS
+    ],
+    indirect=["kind"],
+)
 def test_a_file_acts_as_the_policy(kind: Kind, ending: str, tmp_path: Path) -> None:
     env, policy = made(kind)
     with env:
@@ -276,7 +293,11 @@ def test_a_header_acts_as_the_policy(kind: Kind, tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ["discrete", "gaussian", "tanh"])
+@pytest.mark.parametrize(
+    "name",
+    # what tanh squashes was drawn as in "gaussian"
+    ["discrete", pytest.param("gaussian", marks=pytest.mark.slow), "tanh"],
+)
 def test_noise_draws_as_the_policy_does(name: str, tmp_path: Path) -> None:
     """Frequencies, or mean and deviation, of a hundred thousand draws for one observation."""
     kind, count = KINDS[name], 100_000
@@ -389,10 +410,21 @@ def test_wrong_arguments_are_told(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.fixture(scope="module", params=ENDINGS)
+def masked_file(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported policy that takes masks."""
+    torch.manual_seed(3)
+    file: Path = tmp_path_factory.mktemp("masked") / f"policy{request.param}"
+    env, policy = made(KINDS["discrete"])
+    with env:
+        rollouts.export(policy, file, env, action_mask=True)
+    return file
+
+
 def test_foreign_and_damaged_files_are_told(
-    ending: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    masked_file: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    ending = masked_file.suffix
     file = tmp_path / f"policy{ending}"
     with pytest.raises(FileError, match=r"cannot be read \(No such file.*\), expected a file of"):
         ExportedPolicy(file)
@@ -401,10 +433,7 @@ def test_foreign_and_damaged_files_are_told(
         ExportedPolicy(file)
     # the error is all that is printed
     assert caplog.messages == []
-    env, policy = made(KINDS["discrete"])
-    with env:
-        rollouts.export(policy, file, env)
-    whole = file.read_bytes()
+    whole = masked_file.read_bytes()
     for part in (len(whole) // 2, len(whole) - 10):
         file.write_bytes(whole[:part])
         with pytest.raises(SpecError):
@@ -435,12 +464,8 @@ def test_a_description_that_does_not_fit_is_told(change: dict[str, Any], message
         Deployment.from_json("[" * 100_000, "here")
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-def test_observations_and_masks_of_other_shapes_are_told(ending: str, tmp_path: Path) -> None:
-    env, policy = made(KINDS["discrete"])
-    with env:
-        rollouts.export(policy, tmp_path / f"policy{ending}", env, action_mask=True)
-    exported = ExportedPolicy(tmp_path / f"policy{ending}")
+def test_observations_and_masks_of_other_shapes_are_told(masked_file: Path) -> None:
+    exported = ExportedPolicy(masked_file)
     for shape in ((2, 5), (4,), ()):
         with pytest.raises(SpecError, match=r"obs has shape .*, expected \(B, 4\): one row"):
             exported.act(np.zeros(shape, np.float32))

@@ -18,6 +18,8 @@ from exported_files import run_file, run_header
 import rollouts
 from rollouts import ExportedPolicy, SpecError
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
@@ -267,6 +269,9 @@ KINDS: dict[str, tuple[str, Callable[[], Made]]] = {
     "rllib_sac": (PENDULUM, lambda: rllib("SAC", PENDULUM)),
     "rllib_sac_discrete": (CARTPOLE, lambda: rllib("SAC", CARTPOLE)),
 }
+# a writer of ONNX takes two seconds: for the others that file is compared in slow tests, and the
+# three other files always
+TO_ONNX = {"sb3_sac", "values", "atoms", "rllib_dqn"}
 DRAWN = [
     *("clipped", "tanh", "sac", "logits", "sb3_sac", "discrete_sac", "rllib_sac"),
     "rllib_sac_discrete",
@@ -284,15 +289,28 @@ def observations(env: Any) -> np.ndarray:
     return np.concatenate(found)[:NUM_COMPARED].astype(np.float32)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_each_file_acts_as_the_policy_in_its_library(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "endings"),
+    [
+        *(pytest.param(name, ENDINGS, id=name) for name in KINDS if name in TO_ONNX),
+        *(pytest.param(name, ENDINGS[1:], id=name) for name in KINDS if name not in TO_ONNX),
+        *(
+            pytest.param(name, ENDINGS[:1], id=f"{name} to ONNX", marks=pytest.mark.slow)
+            for name in KINDS
+            if name not in TO_ONNX
+        ),
+    ],
+)
+def test_each_file_acts_as_the_policy_in_its_library(
+    name: str, endings: tuple[str, ...], tmp_path: Path
+) -> None:
     torch.manual_seed(3)
     id, make = KINDS[name]
     policy, act = make()
     with rollouts.make_vec(id, 8) as env:
         rows = {"obs": observations(env)}
         expected = act(rows["obs"])
-        for ending in ENDINGS:
+        for ending in endings:
             path = tmp_path / f"policy{ending}"
             if ending == ".h" and shutil.which("cc") is None:
                 continue
@@ -432,7 +450,15 @@ def test_quantiles_of_a_network_of_another_kind_are_refused(name: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "name", ["sb3_dqn", "sb3_sac", "sb3_td3", "clipped", "values", "rllib_dqn", "rllib_sac"]
+    "name",
+    [
+        *("sb3_dqn", "clipped", "rllib_sac"),
+        # an algorithm of each library, of each kind of action, is enough to see a pool play
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("sb3_sac", "sb3_td3", "values", "rllib_dqn")
+        ),
+    ],
 )
 def test_rollouts_eval_of_the_file_gives_the_models_returns(name: str, tmp_path: Path) -> None:
     from rollouts.collecting.evaluation import evaluate

@@ -16,6 +16,8 @@ import rollouts
 from rollouts import ExportedPolicy, SpecError
 from rollouts.policies.native import Head
 
+pytestmark = pytest.mark.system
+
 
 class Linear(nn.Module):
     """A layer for actions and one for the value."""

@@ -16,6 +16,8 @@ import rollouts
 from rollouts.errors import EngineError, SpecError
 from rollouts.families import dm_control
 
+pytestmark = pytest.mark.system
+
 needs_dm_control = pytest.mark.skipif(
     not dm_control.installed(), reason="needs the dm-control package"
 )

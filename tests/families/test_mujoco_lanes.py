@@ -19,6 +19,8 @@ from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.mujoco import Scaled, integration_state
 
+pytestmark = pytest.mark.system
+
 # sums are added in another order than MuJoCo's; of an array's largest number
 ROUNDING = 1e-10
 NUM_ENVS = 8

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.system
+
 # a process of its own for each case: the timer is one of the process
 BEGINNING = """
 import ctypes, pathlib

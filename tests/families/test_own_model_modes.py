@@ -12,6 +12,8 @@ import rollouts
 from rollouts.errors import SpecError
 from rollouts.own_model import ModelStep
 
+pytestmark = pytest.mark.system
+
 LIMIT = 4
 SMALL = {"render_width": 12, "render_height": 8}
 SHOWS: dict[str, dict[str, Any]] = {
@@ -23,14 +25,29 @@ SHOWS: dict[str, dict[str, Any]] = {
 }
 MODES = ["next_step", "same_step", "disabled"]
 PICTURES = ["pixels", "gray", "dict with pixels"]
-# a picture is slow to draw: without functions, each kind of picture is shown in one mode, and each
-# mode shows one kind
+
+
+def marks(mode: str, shows: str, functions: bool) -> Any:
+    """Leaves to `make test-all` most that draw, for seconds each.
+
+    With functions, each kind of picture is shown in one mode, and each mode shows one kind; without
+    them, ends of one kind are none of what is shown.
+    """
+    if shows not in PICTURES:
+        return ()
+    is_shown = PICTURES.index(shows) == MODES.index(mode)
+    return () if is_shown and (functions or mode == "same_step") else pytest.mark.slow
+
+
 ENDS = [
-    pytest.param(mode, shows, functions, id=f"{mode}-{shows}-{['bare', 'functions'][functions]}")
+    pytest.param(
+        *(mode, shows, functions),
+        id=f"{mode}-{shows}-{['bare', 'functions'][functions]}",
+        marks=marks(mode, shows, functions),
+    )
     for mode in MODES
     for shows in SHOWS
     for functions in (False, True)
-    if functions or shows not in PICTURES or PICTURES.index(shows) == MODES.index(mode)
 ]
 
 
@@ -98,7 +115,10 @@ def check_end(env: rollouts.VectorEnv, over: np.ndarray, obs: Any, info: dict[st
             assert not np.array_equal(info["final_obs"][row], obs[row])
 
 
-@pytest.mark.parametrize("mode", MODES)
+# rewards and ends are computed before a mode goes on from them
+@pytest.mark.parametrize(
+    "mode", [pytest.param(m, marks=() if m == "same_step" else pytest.mark.slow) for m in MODES]
+)
 def test_pictures_get_the_rewards_and_ends_of_numbers(mode: str) -> None:
     generator = np.random.default_rng(0)
     told = []

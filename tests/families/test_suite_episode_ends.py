@@ -11,7 +11,10 @@ import pytest
 import rollouts
 from rollouts.families.dm_control import installed, task_ids
 
-pytestmark = pytest.mark.skipif(not installed(), reason="needs the dm-control package")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not installed(), reason="needs the dm-control package"),
+]
 
 
 def rows_of(obs: Any, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -26,8 +29,15 @@ def final_of(info: dict[str, Any], rows: np.ndarray) -> dict[str, np.ndarray]:
     return {name: np.stack([one[name] for one in parts]) for name in parts[0]}
 
 
-@pytest.mark.parametrize("flat", [True, False], ids=["flat", "parts"])
-@pytest.mark.parametrize("env_id", task_ids())
+# tasks share the code that ends their episodes; make test-all has each task in both forms
+EACH = [
+    pytest.param(env_id, flat, id=f"{env_id}-{form}", marks=() if shown else pytest.mark.slow)
+    for at, env_id in enumerate(task_ids())
+    for form, flat, shown in (("flat", True, at % 3 == 0), ("parts", False, at % 3 == 1))
+]
+
+
+@pytest.mark.parametrize(("env_id", "flat"), EACH)
 def test_infos_and_observations_of_both_episodes_stand_in_their_places(
     env_id: str, flat: bool
 ) -> None:

@@ -21,7 +21,10 @@ import rollouts
 from rollouts.errors import EngineError, EnvError, SpecError
 from rollouts.families import vizdoom
 
-pytestmark = pytest.mark.skipif(not vizdoom.listed_ids(), reason="needs the vizdoom package")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not vizdoom.listed_ids(), reason="needs the vizdoom package"),
+]
 BASIC = "VizdoomBasic-v1"
 SHM = Path("/dev/shm")
 

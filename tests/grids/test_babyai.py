@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("minigrid", reason="needs minigrid, which has no wheel of pygame for 3.14")
 from babyai_oracle import BABY_STATE, copy_task
+from grid_ids import by_kind
 from minigrid_oracle import reference, stand_before_something
 
 import rollouts
@@ -63,7 +64,7 @@ def _to_the_end(
     return float(reward[0]), bool(terminated[0])
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@by_kind(IDS)
 def test_episodes_equal_minigrids_step_by_step(env_id: str) -> None:
     play(env_id, 3, 60)
 

@@ -56,8 +56,8 @@ def test_frames_are_minigrids(env_id: str, options: dict[str, int]) -> None:
     ) as env:
         assert env.metadata["render_fps"] == theirs.metadata["render_fps"]
         env.reset()
-        for _ in range(12):
-            for _ in range(4):
+        for _ in range(5):
+            for _ in range(8):
                 env.step(generator.integers(env.single_action_space.n, size=NUM_ENVS))
             frames = env.render()
             assert frames is not None

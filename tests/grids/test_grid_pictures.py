@@ -110,13 +110,27 @@ def play(
                     break
 
 
-@pytest.mark.parametrize(("tile_size", "highlight"), [(8, True), (5, False)])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("env_id", IDS)
+# all ids have each mode, and the first one each with both sizes of tiles
+@pytest.mark.parametrize(
+    ("env_id", "mode", "tile_size", "highlight"),
+    [
+        pytest.param(
+            env_id,
+            mode,
+            tile_size,
+            tile_size == 8,
+            marks=[pytest.mark.slow]
+            * (env_id != IDS[0] and (mode, tile_size) not in (("rgb", 8), ("rgb_partial", 5))),
+        )
+        for env_id in IDS
+        for mode in MODES
+        for tile_size in (8, 5)
+    ],
+)
 def test_episodes_are_minigrids_pixel_by_pixel(
     env_id: str, mode: str, tile_size: int, highlight: bool
 ) -> None:
-    play(env_id, mode, 3, 50, tile_size=tile_size, highlight=highlight)
+    play(env_id, mode, 2, 50, tile_size=tile_size, highlight=highlight)
 
 
 @pytest.mark.slow

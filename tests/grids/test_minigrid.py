@@ -14,6 +14,7 @@ import pytest
 wrappers = pytest.importorskip(
     "minigrid.wrappers", reason="needs minigrid, which has no wheel of pygame for 3.14"
 )
+from grid_ids import by_kind  # noqa: E402
 from minigrid_oracle import (  # noqa: E402
     STATE,
     copy_grid,
@@ -78,7 +79,7 @@ def play(env_id: str, episodes: int, *, seed: int = 0, **options: Any) -> list[t
     return ends
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@by_kind(IDS)
 def test_episodes_equal_minigrids_step_by_step(env_id: str) -> None:
     play(env_id, 4, max_steps=60)
 
@@ -93,7 +94,7 @@ def test_200_episodes_equal_minigrids_step_by_step(env_id: str) -> None:
         assert any(reward > 0 for reward, _ in ends)
 
 
-@pytest.mark.parametrize("env_id", IDS)
+@by_kind(IDS)
 def test_limits_and_spaces_are_minigrids(env_id: str) -> None:
     theirs = reference(env_id)
     with rollouts.make_vec(env_id, 1, seed=1, flatten_observation=False) as env:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("minigrid", reason="needs minigrid, which has no wheel of pygame for 3.14")
+from grid_ids import by_kind
 from minigrid_oracle import MARK, STATE, copy_grid, reference
 
 import rollouts
@@ -122,8 +123,7 @@ def reaches_target(state: np.void) -> bool:
     return all(at in seen for at in targets)
 
 
-@pytest.mark.parametrize(
-    "env_id",
+@by_kind(
     [
         one
         for one in rollouts.env_ids()

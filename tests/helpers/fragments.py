@@ -16,6 +16,22 @@ from rollouts.workers import FragmentInfo
 HAS_NIXL = find_spec("nixl") is not None
 needs_nixl = pytest.mark.skipif(not HAS_NIXL, reason="needs NIXL: pip install nixl")
 TRANSPORTS = ["object_store", pytest.param("nixl", marks=needs_nixl)]
+# for tests whose other half is another test's; `make test-all` has both ways here, too
+BY_STORE = [TRANSPORTS[0], pytest.param("nixl", marks=[needs_nixl, pytest.mark.slow])]
+BY_NIXL = [
+    pytest.param("object_store", marks=pytest.mark.slow if HAS_NIXL else ()),
+    TRANSPORTS[1],
+]
+# each way, and whole and narrowed weights, once
+WAYS = [
+    pytest.param(transport, options, id=f"{transport}-{name}", marks=marks)
+    for transport, name, options, marks in (
+        ("object_store", "", {}, [pytest.mark.slow]),
+        ("object_store", "delta", {"dtype": "bfloat16", "delta": True}, []),
+        ("nixl", "", {}, [needs_nixl]),
+        ("nixl", "delta", {"dtype": "bfloat16", "delta": True}, [needs_nixl, pytest.mark.slow]),
+    )
+]
 # for tests of what does not depend on the way
 ANY_TRANSPORT: Any = "nixl" if HAS_NIXL else "object_store"
 

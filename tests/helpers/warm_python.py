@@ -28,6 +28,7 @@ SERVER = Path(__file__).with_name("warm_python_server.py")
 MODULES = (
     "numpy",
     "torch",
+    "torch._dynamo",  # an optimiser imports it when it is first made
     "torch.utils.tensorboard",
     "matplotlib.pyplot",
     "tqdm",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -91,6 +92,9 @@ def main() -> None:
     for module in sys.argv[2:]:
         with contextlib.suppress(ImportError):  # the script will say so
             importlib.import_module(module)
+    # a collection of garbage in a script would copy all pages of what was imported
+    gc.collect()
+    gc.freeze()
     become(*serve(requests))
     runpy.run_path(sys.argv[0], run_name="__main__")
 

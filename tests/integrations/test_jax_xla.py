@@ -21,6 +21,8 @@ jnp = jax.numpy
 adapter = pytest.importorskip("rollouts.integrations.jax", reason="JAX is not installed")
 import rollouts.integrations.envpool as envpool  # noqa: E402
 
+pytestmark = pytest.mark.system
+
 ROUTES = ["ffi", "callback"]
 
 

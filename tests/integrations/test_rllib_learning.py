@@ -84,7 +84,7 @@ def impala(config: Any) -> Any:
         gamma=0.98,
     )
     config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[64, 64], vf_share_layers=False))
-    return config.reporting(min_time_s_per_iteration=2)
+    return config.reporting(min_time_s_per_iteration=0.5)
 
 
 def dqn() -> Any:
@@ -123,7 +123,7 @@ def sac() -> Any:
 
 
 def test_ppo_example_learns_a_little(rllib_ray: None) -> None:
-    found = example("rllib_ppo").main(num_env_runners=0, max_iterations=25, stop_return=60.0)
+    found = example("rllib_ppo").main(num_env_runners=0, max_iterations=25, stop_return=44.0)
     assert found >= 2 * RANDOM_CARTPOLE
 
 
@@ -191,26 +191,38 @@ def test_a_learner_in_a_process_of_its_own_makes_native_steps(rllib_ray: None) -
 
 
 @pytest.mark.parametrize(
-    ("config_cls", "learner_cls"),
-    [(IMPALAConfig, RolloutsIMPALALearner), (APPOConfig, RolloutsAPPOLearner)],
+    ("config_cls", "learner_cls", "goal", "num_trained"),
+    [
+        # any episode's return: test_rllib_impala_learners.py compares each step with RLlib's
+        (APPOConfig, RolloutsAPPOLearner, 8.0, 2_000),
+        # the longer form, and the algorithm whose loop APPO's is
+        *(
+            pytest.param(*classes, 3 * RANDOM_CARTPOLE, 10_000, marks=pytest.mark.slow)
+            for classes in (
+                (IMPALAConfig, RolloutsIMPALALearner),
+                (APPOConfig, RolloutsAPPOLearner),
+            )
+        ),
+    ],
 )
 def test_a_whole_training_of_impala_and_of_appo_makes_native_steps(
-    config_cls: Any, learner_cls: Any, rllib_ray: None
+    config_cls: Any, learner_cls: Any, goal: float, num_trained: int, rllib_ray: None
 ) -> None:
     config = impala(config_cls()).learners(learner_class=learner_cls)
     algo = config.build_algo()
-    best, steps = -math.inf, 0
+    best, steps, trained = -math.inf, 0, 0
     try:
-        while best < 3 * RANDOM_CARTPOLE and steps < 200_000:
+        while (best < goal or trained < num_trained) and steps < 200_000:
             results = algo.train()
             best = max(best, results["env_runners"].get("episode_return_mean", -math.inf))
             steps = results["env_runners"].get("num_env_steps_sampled_lifetime", 0)
-        assert best >= 3 * RANDOM_CARTPOLE
+            learnt = results.get("learners", {}).get("default_policy", {})
+            trained = learnt.get("num_module_steps_trained_lifetime", 0)
+        assert best >= goal
         learner = algo.learner_group._learner
         assert (learner.learner_engine, learner.why_not_native_learner) == ("native", "")
-        trained = results["learners"]["default_policy"]["num_module_steps_trained_lifetime"]
         # two epochs of what was sampled, but for what is on its way
-        assert trained >= 10_000
+        assert trained >= num_trained
     finally:
         algo.stop()
 

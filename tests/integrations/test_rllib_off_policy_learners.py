@@ -22,7 +22,7 @@ from test_rllib_ppo_learner import assert_equal_metrics, metrics
 
 from rollouts.errors import SpecError
 
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_torch_thread")]
 
 OBS = spaces.Box(-1, 1, (5,), np.float32)
 SPACES = {
@@ -161,7 +161,14 @@ SETTINGS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+# the discrete SAC has the same settings, in a fraction of the time
+LONG = {"sac clips each", "sac cold"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=pytest.mark.slow if each in LONG else ()) for each in SETTINGS],
+)
 def test_updates_and_their_metrics_are_those_of_rllibs_learner(name: str) -> None:
     kind, how = SETTINGS[name]
     theirs, ours = pair(kind, **how)
@@ -174,13 +181,21 @@ def test_updates_and_their_metrics_are_those_of_rllibs_learner(name: str) -> Non
     assert (ours.learner_engine, ours.why_not_native_learner) == ("native", "")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+EPOCHS: list[dict[str, Any]] = [
+    {"num_epochs": 2},
+    {"minibatch_size": 10, "num_epochs": 2},
+    {"minibatch_size": 7, "num_epochs": 3, "shuffle_batch_per_epoch": True},
+]
+
+
 @pytest.mark.parametrize(
-    "how",
+    ("kind", "how"),
     [
-        {"num_epochs": 2},
-        {"minibatch_size": 10, "num_epochs": 2},
-        {"minibatch_size": 7, "num_epochs": 3, "shuffle_batch_per_epoch": True},
+        pytest.param(
+            kind, how, marks=pytest.mark.slow if kind == "sac" and how is not EPOCHS[1] else ()
+        )
+        for how in EPOCHS
+        for kind in KINDS
     ],
 )
 def test_each_minibatch_is_a_step(kind: str, how: dict[str, Any]) -> None:
@@ -220,7 +235,8 @@ def assert_torch_made(ours: Any, theirs: Any, why: str) -> None:
     ("kind", "name"),
     [
         *(("dqn", name) for name in ("rewards", "obs", "new_obs", "weights")),
-        *(("sac", name) for name in ("rewards", "obs", "weights")),
+        ("sac", "weights"),
+        *(pytest.param("sac", name, marks=pytest.mark.slow) for name in ("rewards", "obs")),
         *(("discrete sac", name) for name in ("rewards", "obs", "new_obs", "weights")),
     ],
 )
@@ -474,7 +490,6 @@ def algorithm_of(kind: str, cls: Any) -> Any:
     return config.build_algo()
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("kind", ["dqn", "sac"])
 def test_train_logs_what_rllibs_learner_logs_and_checkpoints_are_its_own(
     kind: str, rllib_ray: Any, tmp_path: Path

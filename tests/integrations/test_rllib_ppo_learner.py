@@ -23,7 +23,7 @@ from rollouts.integrations.rllib.minibatches import minibatch_order, plan_of
 
 from rollouts.errors import SpecError
 
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_torch_thread")]
 
 OBS = spaces.Box(-1, 1, (5,), np.float32)
 DISCRETE = spaces.Discrete(3)
@@ -275,7 +275,6 @@ def algorithm_of(cls: Any) -> Any:
     return config.build_algo()
 
 
-@pytest.mark.system
 def test_train_and_checkpoints_are_those_of_rllibs_learner(rllib_ray: Any, tmp_path: Path) -> None:
     ours, theirs = algorithm_of(OnlyNative), algorithm_of(PPOTorchLearner)
     try:

@@ -41,6 +41,8 @@ from tianshou_cases import (
 
 from rollouts.errors import EnvError
 
+pytestmark = pytest.mark.system
+
 NUM_ENVS = 5
 # steps, episodes, random; the buffers wrap around in the later ones
 COLLECTS: tuple[dict[str, Any], ...] = (

@@ -28,7 +28,7 @@ from tianshou.utils.torch_utils import policy_within_training_step
 
 from rollouts.errors import SpecError
 
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_torch_thread")]
 
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
 

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from forked import run_forked
 from gymnasium import spaces
 from ppo_reference import ActorCritic, acted_rows, as_tensors, gradients, torch_step
-from processes import environ_with_path, plain_threads, run_in_child
+from processes import plain_threads
 
 from rollouts import _native
 from rollouts.errors import SpecError
@@ -226,7 +225,8 @@ def count_threads() -> None:
 
 
 def test_no_more_threads_start_than_a_minibatch_has_parts() -> None:
-    run_in_child(count_threads)
+    ended = run_forked(count_threads)
+    assert ended.exitcode == 0, ended.stderr
 
 
 FORK = """
@@ -262,15 +262,15 @@ SAME = (
 
 def forked(before: str, inside: str, after: str = "") -> str:
     """The output of a process that forks, `before` and `after` being its own."""
-    said = subprocess.run(
-        [sys.executable, "-c", FORK.format(before=before, inside=inside, after=after)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=environ_with_path(),
-    )
-    assert said.returncode == 0, said.stderr
-    return said.stdout
+    program = FORK.format(before=before, inside=inside, after=after)
+    ended = run_forked(run_program, program)
+    assert ended.exitcode == 0, ended.stderr
+    return ended.stdout
+
+
+def run_program(program: str) -> None:
+    """Runs a text of Python as a process of its own would, by names of its own."""
+    exec(program, {"__name__": "__main__"})
 
 
 def test_a_forked_child_trains_as_its_parent_does() -> None:

@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from forked import run_forked
 from gymnasium import spaces
 from ppo_reference import ActorCritic, acted_rows
 from torch import nn
@@ -24,7 +23,7 @@ from rollouts.errors import SpecError
 from rollouts.learner.loss_learner import LossLearner
 from rollouts.learner.module_steps import Average
 from rollouts.learner.native_learner import CloningLoss, Losses, NativeLearner, PpoLoss
-from rollouts.learner.process_mean import mean_over_processes
+from rollouts.learner.process_mean import mean_over_processes, share_weights
 from rollouts.learner.row_losses import DqnLoss
 from rollouts.policies.native import NativePolicy
 
@@ -193,47 +192,31 @@ def test_without_a_group_it_is_said_how_to_make_one() -> None:
         mean_over_processes()
 
 
-PROGRAM = """
-import sys
-import torch
-import torch.distributed as dist
-from ppo_reference import acted_rows
-from test_process_mean import agent, half, learner_of, train, ROWS
-from rollouts.learner.process_mean import mean_over_processes, share_weights
-
-rank, folder = int(sys.argv[1]), sys.argv[2]
-torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-module = agent()
-rows = acted_rows(module, ROWS, 1)
-if rank:
-    torch.nn.init.zeros_(module.actor.weight)
-share_weights(module)
-found = train(learner_of(module, mean_over_processes()), half(rows, rank))
-torch.save((module.state_dict(), found.policy_loss), f"{folder}/{rank}.pt")
-dist.destroy_process_group()
-"""
+def train_in_group(rank: int, folder: Path, rows: Any) -> tuple[Any, Any]:
+    """Trains as one of two processes; what its weights and losses are after it."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    module = agent()
+    if rank:
+        torch.nn.init.zeros_(module.actor.weight)
+    share_weights(module)
+    found = train(learner_of(module, mean_over_processes()), half(rows, rank))
+    dist.destroy_process_group()
+    weights = {name: each.detach().numpy() for name, each in module.state_dict().items()}
+    return weights, found.policy_loss
 
 
-@pytest.mark.system
 def test_processes_of_torch_distributed_train_together(tmp_path: Path) -> None:
     whole = agent()
-    expected = train(learner_of(whole), acted_rows(whole, ROWS, 1))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(rank), str(tmp_path)],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    for process in running:
-        _, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors[-3000:]
-    for rank in range(2):
-        state, policy_loss = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
+    rows = acted_rows(whole, ROWS, 1)
+    expected = train(learner_of(whole), rows)
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(run_forked, train_in_group, i, tmp_path, rows) for i in range(2)]
+        ends = [each.result() for each in running]
+    for ended in ends:
+        assert ended.exitcode == 0, ended.stderr[-3000:]
+        state, policy_loss = ended.returned
         np.testing.assert_allclose(policy_loss, expected.policy_loss, atol=1e-5)
         for name, weights in whole.state_dict().items():
-            torch.testing.assert_close(state[name], weights, rtol=0, atol=1e-6)
+            found = torch.from_numpy(state[name])
+            torch.testing.assert_close(found, weights, rtol=0, atol=1e-6)

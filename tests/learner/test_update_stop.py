@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked import run_forked
 from gymnasium import spaces
-from processes import run_in_child
 from torch import Tensor, nn
 
 from rollouts.errors import SpecError
@@ -98,7 +98,8 @@ def interrupted() -> None:
 
 
 def test_ctrl_c_ends_an_update_between_two_steps() -> None:
-    run_in_child(interrupted)
+    ended = run_forked(interrupted)
+    assert ended.exitcode == 0, ended.stderr
 
 
 def test_a_time_limit_ends_an_update_between_two_steps() -> None:
@@ -162,7 +163,8 @@ def waits_for_another() -> None:
 
 
 def test_a_time_limit_counts_while_another_thread_trains() -> None:
-    run_in_child(waits_for_another)
+    ended = run_forked(waits_for_another)
+    assert ended.exitcode == 0, ended.stderr
 
 
 def test_updates_of_two_threads_are_made_one_after_the_other() -> None:

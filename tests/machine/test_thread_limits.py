@@ -13,6 +13,8 @@ from processes import run_in_child
 import rollouts
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.system
+
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 
 from comparisons.verify_mujoco.comparison import StepComparison, compare
 from comparisons.verify_mujoco.driver import KINDS, Driver, ModelStates, starts_of_model
-from comparisons.verify_mujoco.models import Subject, mujoco_model, starts_of
+from comparisons.verify_mujoco.models import Subject, mujoco_model, starts_of, subject_of
 from rollouts import _native
 from rollouts.families.mujoco_engine import load_engine
 
@@ -47,8 +48,20 @@ def driver_of(subject: Subject, kinds: Sequence[str] = KINDS, num_envs: int = 64
     return Driver(subject.model, starts_of(subject, 0), kinds, num_envs, subject.frame_skip, 1)
 
 
-def states_after(subject: Subject, substeps: int, num_envs: int = 64) -> ModelStates:
+@functools.cache
+def loaded(env_id: str) -> Subject:
+    """The model of an environment, loaded once for all tests of a process."""
+    return subject_of(env_id)
+
+
+def states_after(env_id: str, substeps: int, num_envs: int = 64) -> ModelStates:
     """States of all usual kinds, some substeps after their episodes began."""
+    return _states_after(env_id, substeps, num_envs).rows(slice(None))
+
+
+@functools.cache
+def _states_after(env_id: str, substeps: int, num_envs: int) -> ModelStates:
+    subject = loaded(env_id)
     driver = driver_of(subject, USUAL, num_envs)
     for _ in range(substeps):
         driver.advance(subject.comparer.step(*driver.states.arrays()))

@@ -60,6 +60,9 @@ SENSORS = [
     '<gyro site="site" cutoff=".5"/>',
     '<accelerometer site="site" noise=".1"/>',
     '<framepos objtype="camera" objname="camera"/>',
-    *_FRAMES,
-    *_RELATIVE,
+    # each kind once, each object twice and more
+    *(one for i, one in enumerate(_FRAMES) if i % 4 == i // 4 % 4),
+    *(one for i, one in enumerate(_RELATIVE) if i % 2 == i // 2 % 2),
 ]
+# the other pairs of a kind and an object
+MORE_SENSORS = [one for one in _FRAMES + _RELATIVE if one not in SENSORS]

@@ -10,9 +10,11 @@ from comparing import compare_scene, explained, left_to_mujoco, scene_in
 from covered_scenes import COVERED
 from mujoco_scenes import sensing
 from other_scenes import OTHERS
-from sensor_scenes import SENSORS
+from sensor_scenes import MORE_SENSORS, SENSORS
 
-_STEPS = 64 * 40
+pytestmark = pytest.mark.system
+
+_STEPS = 64 * 24
 _MOST_LEFT = 0.05  # share of usual substeps
 # it comes to stand within 5 mrad of upright: the way to its lowest point is a small difference then
 _ILL_CONDITIONED = {"a cylinder on a floor"}
@@ -39,7 +41,9 @@ def test_a_feature_is_refused_or_stepped_as_mujoco_does(name: str, tmp_path: Pat
     assert found.is_equal, explained(found)
 
 
-@pytest.mark.parametrize("sensor", SENSORS)
+@pytest.mark.parametrize(
+    "sensor", [*SENSORS, *(pytest.param(one, marks=pytest.mark.slow) for one in MORE_SENSORS)]
+)
 def test_sensors_are_mujocos_or_left_alone(sensor: str, tmp_path: Path) -> None:
     comparer, model = scene_in(tmp_path, sensing(sensor))
     assert comparer.why_not == ""

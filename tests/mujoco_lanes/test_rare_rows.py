@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from comparing import compare_scene, scene_in, states_after
+from comparing import compare_scene, loaded, scene_in, states_after
 from mujoco_scenes import FLOOR, arm, falling, scene
 
 from comparisons.verify_mujoco.driver import STATE, starts_of_model
-from comparisons.verify_mujoco.models import subject_of
 
 _BAD = [np.nan, np.inf, -np.inf, 1e11, -1e300]
 
@@ -22,8 +21,8 @@ _BAD = [np.nan, np.inf, -np.inf, 1e11, -1e300]
 def test_bad_numbers_are_left_to_mujoco_and_disturb_nobody(
     env_id: str, array: str, value: float
 ) -> None:
-    subject = subject_of(env_id)
-    states = states_after(subject, 30, 16)
+    subject = loaded(env_id)
+    states = states_after(subject.id, 30, 16)
     clean = subject.comparer.step(*states.arrays())
     getattr(states, array)[5, -1] = value
     found = subject.comparer.step(*states.arrays(), outputs=subject.comparer.outputs)
@@ -39,8 +38,8 @@ def test_bad_numbers_are_left_to_mujoco_and_disturb_nobody(
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Humanoid-v5", "CheetahRun-v1"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e11])
 def test_bad_controls_are_left_to_mujoco_or_stepped_as_it_does(env_id: str, value: float) -> None:
-    subject = subject_of(env_id)
-    states = states_after(subject, 30, 16)
+    subject = loaded(env_id)
+    states = states_after(subject.id, 30, 16)
     states.ctrl[3, 0] = value
     found = subject.comparer.step(*states.arrays())
     # MuJoCo takes all controls for 0 and warns, which is to be seen
@@ -52,8 +51,8 @@ def test_bad_controls_are_left_to_mujoco_or_stepped_as_it_does(env_id: str, valu
 
 
 def test_rows_that_are_handed_back_are_as_they_were() -> None:
-    subject = subject_of("Ant-v5")
-    states = states_after(subject, 30, 16)
+    subject = loaded("Ant-v5")
+    states = states_after(subject.id, 30, 16)
     states.qvel[5, 3] = np.nan
     found = subject.comparer.step(*states.arrays(), outputs=subject.comparer.outputs)
     assert found["handed_back"][5]

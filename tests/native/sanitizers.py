@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,10 +44,16 @@ def mujoco_package() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Sources that become one object."""
+    """Sources that become one object.
+
+    Attributes:
+      baseline: Sanitizers for which sources of wider instruction sets have nothing. The program
+        then runs the baseline's, which are the same loops.
+    """
 
     name: str
     sources: tuple[Path, ...]
+    baseline: frozenset[str] = frozenset()
 
 
 def group(name: str, folder: Path, *patterns: str) -> Group:
@@ -55,9 +61,10 @@ def group(name: str, folder: Path, *patterns: str) -> Group:
     return Group(name, tuple(sorted(one for each in patterns for one in folder.glob(each))))
 
 
-def alone(folder: Path, pattern: str) -> list[Group]:
+def alone(folder: Path, pattern: str, baseline: Iterable[str] = ()) -> list[Group]:
     """Sources of a folder that must not be compiled with others: each is a group."""
-    return [Group(one.stem, (one,)) for one in sorted(folder.glob(pattern))]
+    found = sorted(folder.glob(pattern))
+    return [Group(one.stem, (one,), frozenset(baseline)) for one in found]
 
 
 # what most programs are linked with
@@ -67,7 +74,8 @@ WORKER_THREADS = group("worker_threads", NATIVE / "src" / "replay", "worker_thre
 # those of the policy that learn; kernels have an instruction set of their own, and the others act
 LEARNING = [
     group("learning", NATIVE / "src" / "policy", "[!knr]*.cpp", "kernels.cpp", "network.cpp"),
-    *alone(NATIVE / "src" / "policy", "kernels_*.cpp"),
+    # races are those of any set; each set's reads and writes are looked at
+    *alone(NATIVE / "src" / "policy", "kernels_*.cpp", baseline=["tsan"]),
 ]
 
 
@@ -126,10 +134,13 @@ def _compile(kind: Kind, of: Group) -> Path:
     *before, last = of.sources
     included = [option for one in (prefix, *before) for option in ("-include", str(one))]
     command = [*_command(kind), *included, "-MMD", "-c", str(last)]
+    name = of.name
+    if kind[0] in of.baseline:
+        command, name = [*command, "-DROLLOUTS_BASELINE"], f"{name}.baseline"
     # the .gch stands for its header, which need not be there
     inputs = [*of.sources, prefix.with_name(f"{prefix.name}.gch")]
     # its list of headers is none of the program of this name
-    return make(_folder(kind) / f"{of.name}.group.o", command, inputs)
+    return make(_folder(kind) / f"{name}.group.o", command, inputs)
 
 
 def scenarios(program: Path) -> list[str]:

@@ -15,6 +15,8 @@ from rollouts import _native
 from rollouts.errors import EngineError
 from rollouts.families import atari
 
+pytestmark = pytest.mark.system
+
 ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 

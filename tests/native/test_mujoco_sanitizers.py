@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from sanitizers import (
     NATIVE,
     SANITIZERS,
     SUPPORT,
+    Group,
     alone,
     build,
     group,
@@ -31,7 +33,6 @@ GROUPS = [
     group("pixels", SRC / "engines" / "pixels", "*.cpp"),
     group("mujoco_envs", SRC / "envs", "dm_control/*.cpp", "mujoco/*.cpp"),
     group("lanes", SRC / "lanes", "[!l]*.cpp"),
-    *alone(SRC / "lanes", "loops_*.cpp"),
     SUPPORT,
 ]
 SCENARIOS = [
@@ -58,7 +59,18 @@ pytestmark = [needs_compiler, pytest.mark.system]
 @pytest.fixture(scope="session")
 def mujoco_programs() -> dict[str, Path]:
     """mujoco_stress built with each sanitizer."""
-    return build("mujoco_stress", GROUPS)
+    return build("mujoco_stress", [*GROUPS, *loops_of(baseline=SANITIZERS)])
+
+
+@pytest.fixture(scope="session")
+def wide_programs() -> dict[str, Path]:
+    """The same with the loops of each instruction set, which take minutes to compile."""
+    return build("mujoco_stress_wide", [*GROUPS, *loops_of()])
+
+
+def loops_of(baseline: Iterable[str] = ()) -> list[Group]:
+    """The loops over lanes, one object for each instruction set."""
+    return alone(SRC / "lanes", "loops_*.cpp", baseline)
 
 
 @pytest.fixture
@@ -89,3 +101,12 @@ def test_mujoco_is_free_of_races_and_memory_errors(
     mujoco_programs: dict[str, Path], files: None, scenario: str, sanitizer: str
 ) -> None:
     run(mujoco_programs[sanitizer], scenario)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_wide_instruction_sets_are_free_of_them_too(
+    wide_programs: dict[str, Path], files: None, scenario: str, sanitizer: str
+) -> None:
+    run(wide_programs[sanitizer], scenario)

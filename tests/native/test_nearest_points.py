@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from sanitizers import GXX, HANG_LIMIT_S, HERE, NATIVE, needs_compiler
 
+pytestmark = pytest.mark.system
+
 SANITIZE = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 

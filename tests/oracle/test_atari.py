@@ -13,6 +13,8 @@ from own_numbers import Rng
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 NO_CHANCE: dict[str, Any] = {"noop_max": 0, "repeat_action_probability": 0.0}
 RAW: dict[str, Any] = {"img_height": 210, "img_width": 160}
 GAMES = {"pong": "ALE/Pong-v5", "breakout": "ALE/Breakout-v5", "seaquest": "ALE/Seaquest-v5"}
@@ -50,7 +52,11 @@ def compare_next_step(rom: str, num_steps: int, *, reseed: bool = False, **optio
     return ended
 
 
-@pytest.mark.parametrize(("rom", "steps", "least"), [("pong", 1500, 1), ("breakout", 1000, 2)])
+# a game of Pong is long
+@pytest.mark.parametrize(
+    ("rom", "steps", "least"),
+    [pytest.param("pong", 1500, 1, marks=pytest.mark.slow), ("breakout", 1000, 2)],
+)
 def test_whole_episodes_equal_ale_py_vector_env(rom: str, steps: int, least: int) -> None:
     assert compare_next_step(rom, steps) >= least
 
@@ -69,6 +75,7 @@ def test_many_whole_episodes_equal_ale_py(rom: str, steps: int, least: int, rese
     assert compare_next_step(rom, steps, reseed=reseed) >= least
 
 
+@pytest.mark.slow  # it is about ale-py; that ours is the fresh game is compared above
 def test_seaquest_differs_from_ale_py_only_by_what_its_reset_leaves_behind() -> None:
     """ALE's reset_game keeps the console's RAM and random generator from the game before.
 
@@ -120,17 +127,37 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=[str(options) for options in OPTIONS])
-# some hundred steps of Breakout have an end among them, a game of Pong takes a thousand
-@pytest.mark.parametrize(("rom", "steps"), [("pong", 150), ("breakout", 350)])
+# some hundred steps of Breakout have an end among them, a game of Pong takes a thousand: it has the
+# other actions, and its pictures are made as those of Breakout
+@pytest.mark.parametrize(
+    ("rom", "steps", "options"),
+    [
+        pytest.param(
+            rom,
+            steps,
+            options,
+            id=f"{rom}-{steps}-{options}",
+            marks=[pytest.mark.slow] * (rom == "pong" and "full_action_space" not in options),
+        )
+        for rom, steps in (("pong", 150), ("breakout", 350))
+        for options in OPTIONS
+    ],
+)
 def test_options_mean_what_they_mean_in_ale_py(
     rom: str, steps: int, options: dict[str, Any]
 ) -> None:
     compare_next_step(rom, steps, **options)
 
 
-@pytest.mark.parametrize("rom", ["breakout", "seaquest"])
-@pytest.mark.parametrize("life_loss_info", [False, True])
+@pytest.mark.parametrize(
+    ("life_loss_info", "rom"),
+    [
+        (False, "breakout"),
+        (True, "breakout"),
+        pytest.param(False, "seaquest", marks=pytest.mark.slow),  # a long game
+        pytest.param(True, "seaquest", marks=pytest.mark.slow),
+    ],
+)
 def test_same_step_mode_equals_ale_py(rom: str, life_loss_info: bool) -> None:
     options: dict[str, Any] = {**NO_CHANCE, "life_loss_info": life_loss_info}
     reference = AtariVectorEnv(rom, 2, autoreset_mode="SameStep", **options)
@@ -190,7 +217,7 @@ def test_time_limit_shows_the_last_frame_where_ale_py_does_not() -> None:
         ("breakout", {"repeat_action_probability": 0.5, "noop_max": 50}),
         ("seaquest", {"frameskip": 2, "stack_num": 2}),
         ("breakout", {"episodic_life": True}),
-        ("seaquest", {"episodic_life": True, "noop_max": 5}),
+        pytest.param("seaquest", {"episodic_life": True, "noop_max": 5}, marks=pytest.mark.slow),
     ],
 )
 def test_chance_equals_a_slow_replay_of_the_same_draws(rom: str, options: dict[str, Any]) -> None:
@@ -201,10 +228,10 @@ def test_chance_equals_a_slow_replay_of_the_same_draws(rom: str, options: dict[s
     size = {"img_height": height, "img_width": 160}
     with rollouts.make_vec(
         GAMES[rom], 1, seed=seed, env_id_offset=env_id, autoreset_mode="next_step",
-        max_episode_steps=220, **options, **size,
+        max_episode_steps=130, **options, **size,
     ) as env:  # fmt: skip
         obs = env.reset()[0]
-        for episode in range(4):
+        for episode in range(3):
             rng = Rng(seed, env_id, episode)
             np.testing.assert_array_equal(obs[0], slow.reset(rng), err_msg=f"reset {episode}")
             over = False
@@ -241,7 +268,7 @@ def test_episode_does_not_depend_on_what_was_played_before() -> None:
                 return np.stack(frames)
 
             first = play(1, 60)
-            play(2, 300)
+            play(2, 120)
             np.testing.assert_array_equal(play(1, 60), first, err_msg=game)
 
 
@@ -260,12 +287,13 @@ def test_lost_life_goes_on_in_the_same_game_until_the_user_resets() -> None:
         assert env.reset()[1]["lives"][0] == 5
 
 
-@pytest.mark.system
-def test_every_game_makes_resets_and_steps() -> None:
+# each eighth game here, all in make test-all
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_every_game_makes_resets_and_steps(every: int) -> None:
     ids = [env_id for env_id in rollouts.env_ids() if env_id.startswith("ALE/")]
     assert len(ids) == 104
     rng = np.random.default_rng(0)
-    for env_id in ids:
+    for env_id in ids[::every]:
         with rollouts.make_vec(env_id, 1, seed=0) as env:
             obs, _ = env.reset()
             assert obs.shape == (1, 4, 84, 84) and not obs[0, :3].any()

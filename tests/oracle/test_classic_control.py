@@ -21,7 +21,7 @@ from native_math import compile_sin_and_cos, gymnasium_with
 import rollouts
 
 # ends of both kinds come tens of times; ten times as many are slow in Python alone
-NUM_EPISODES = 100
+NUM_EPISODES = 40
 
 # the reference squares the pendulum's float32 torque with powf, which is at times one
 # float32 step off the product: 4.7e-10 for a cost of at most 0.004
@@ -165,13 +165,13 @@ def test_dynamics_are_gymnasiums_to_the_end_of_a_thousand_episodes(env_id: str) 
 @pytest.mark.parametrize("sutton_barto_reward", [False, True])
 def test_cart_pole_takes_gymnasiums_reward_option(sutton_barto_reward: bool) -> None:
     option = {"sutton_barto_reward": sutton_barto_reward}
-    assert_equal_to_gymnasium("CartPole-v1", 20, seed=2, reference_options=option, **option)
+    assert_equal_to_gymnasium("CartPole-v1", 10, seed=2, reference_options=option, **option)
 
 
 @pytest.mark.usefixtures("same_sines")
 def test_pendulum_takes_another_gravity_as_gymnasiums_does() -> None:
     option = {"g": 9.81}
-    assert_equal_to_gymnasium("Pendulum-v1", 20, seed=3, reference_options=option, gravity=9.81)
+    assert_equal_to_gymnasium("Pendulum-v1", 10, seed=3, reference_options=option, gravity=9.81)
 
 
 @pytest.mark.usefixtures("same_sines")
@@ -179,7 +179,7 @@ def test_acrobot_takes_the_papers_equations_as_gymnasiums_does() -> None:
     def to_paper(reference: Any) -> None:
         reference.book_or_nips = "nips"
 
-    assert_equal_to_gymnasium("Acrobot-v1", 50, seed=4, change=to_paper, nips=True)
+    assert_equal_to_gymnasium("Acrobot-v1", 15, seed=4, change=to_paper, nips=True)
 
 
 @pytest.mark.usefixtures("same_sines")
@@ -189,7 +189,7 @@ def test_mountain_cars_must_reach_the_goal_as_fast_as_gymnasiums(
     env_id: str, goal_velocity: float
 ) -> None:
     option = {"goal_velocity": goal_velocity}
-    ends = assert_equal_to_gymnasium(env_id, 50, seed=5, reference_options=option, **option)
+    ends = assert_equal_to_gymnasium(env_id, 20, seed=5, reference_options=option, **option)
     # the second is above the car's greatest speed
     assert (ends["terminated"] > 0) == (goal_velocity < 0.07)
 

@@ -182,7 +182,7 @@ class Comparison:
 def test_episodes_equal_mpe2s(env_id: str, options: dict[str, Any]) -> None:
     ends_early = options.get("terminate_on_success", False)
     # mpe2 takes milliseconds a step
-    num_episodes = 20 if ends_early else 10 if len(options) == 1 else 6
+    num_episodes = 12 if ends_early else 4 if len(options) == 1 else 2
     comparison = Comparison(env_id, options, num_episodes)
     comparison.run(seed=5)
     if ends_early:

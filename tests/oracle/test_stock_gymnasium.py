@@ -15,7 +15,9 @@ import pytest
 
 import rollouts
 
-NUM_EPISODES = 100
+pytestmark = pytest.mark.system
+
+NUM_EPISODES = 40
 
 # Our sine and cosine, which vectorise, are within 2.2e-16 of libm's (test_math.py), and
 # NumPy's may differ from libm's as much. An upright pendulum multiplies an error by

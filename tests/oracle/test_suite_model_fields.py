@@ -44,9 +44,15 @@ CHANGES: dict[str, Changes] = {
     "StackerStack2-v1": {"geom_size": larger_target},
     "SwimmerSwimmer6-v1": {"geom_size": scaled(1.5)},
 }
+# long to load, and they read of the model what another task here reads
+LIKE_OTHERS = ["DogStand-v1", "DogWalk-v1", "QuadrupedFetch-v1", "AcrobotSwingupSparse-v1"]
+every_change = pytest.mark.parametrize(
+    "env_id",
+    [pytest.param(i, marks=[pytest.mark.slow] * (i in LIKE_OTHERS)) for i in CHANGES],
+)
 
 
-@pytest.mark.parametrize("env_id", CHANGES)
+@every_change
 def test_episodes_equal_dm_control_with_the_same_fields(env_id: str) -> None:
     compare(env_id, episodes=3, limit=15, changes=CHANGES[env_id])
 
@@ -59,7 +65,7 @@ def rewards(env: rollouts.VectorEnv, steps: int) -> np.ndarray:
     return np.stack([env.step(action)[1].copy() for action in actions])
 
 
-@pytest.mark.parametrize("env_id", CHANGES)
+@every_change
 def test_states_take_along_what_rewards_read_of_the_model(env_id: str) -> None:
     options: dict[str, Any] = {"max_episode_steps": 7, "num_threads": 1}
     with (
@@ -186,15 +192,16 @@ def test_a_fetching_dogs_ball_begins_where_the_floor_is_large() -> None:
 # -- starts that there are not -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("metres", [-1, 0.9, 1, 2.9, 250, 1e9, 1e300])
-def test_a_terrain_of_an_impossible_size_is_refused(metres: float) -> None:
+def test_a_terrain_of_an_impossible_size_is_refused() -> None:
     with rollouts.make_vec("QuadrupedEscape-v1", 2, seed=3, num_threads=1) as env:
         file = env.model_field("hfield_size", of_file=True)
-        sizes = file.copy()
-        sizes[1, 0, 0] = metres
-        with pytest.raises(EnvError, match=r"env_id 1: the height field is .* expected 6.* to 402"):
-            env.reset(options={"model": {"hfield_size": sizes}})
-        assert env.recv()[3].tolist() == [False, True]
+        for metres in (-1, 1, 2.9, 250, 1e300):
+            sizes = file.copy()
+            sizes[1, 0, 0] = metres
+            said = r"env_id 1: the height field is .* expected 6.* to 402"
+            with pytest.raises(EnvError, match=said):
+                env.reset(options={"model": {"hfield_size": sizes}})
+            assert env.recv()[3].tolist() == [False, True]
         want = env.reset(seed=3, options={"model": {"hfield_size": file}})[0].copy()
         np.testing.assert_array_equal(env.reset(seed=3)[0], want)
 
@@ -214,8 +221,9 @@ def test_the_smallest_and_the_largest_terrain_can_be_walked_on(metres: float) ->
     ("env_id", "factor"),
     [
         ("BallInCupCatch-v1", 5),
-        ("HumanoidStand-v1", 2),
-        ("ManipulatorBringBall-v1", 5),
+        # 10 000 tries of these take seconds
+        pytest.param("HumanoidStand-v1", 2, marks=pytest.mark.slow),
+        pytest.param("ManipulatorBringBall-v1", 5, marks=pytest.mark.slow),
         ("StackerStack2-v1", 5),
     ],
 )

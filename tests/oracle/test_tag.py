@@ -119,7 +119,7 @@ def compare(env_id: str, kind: Any, options: dict[str, Any], episodes: int, leng
 @pytest.mark.parametrize("name", CONTINUOUS)
 def test_tag_continuous_is_the_reference(name: str) -> None:
     options = CONTINUOUS[name]
-    episodes = 1 if name == "many_seen" else 6
+    episodes = 1 if name == "many_seen" else 3
     left = compare("TagContinuous-v0", TagContinuousReference, options, episodes, 60)
     # else nothing above has shown what happens to those who leave
     assert left > 0 or name not in CROWDED
@@ -151,7 +151,7 @@ def test_a_crowd_is_the_reference_for_200_episodes(options: dict[str, Any]) -> N
 
 @pytest.mark.parametrize("name", GRID)
 def test_tag_grid_world_is_the_reference(name: str) -> None:
-    compare("TagGridWorld-v0", TagGridWorldReference, GRID[name], 20, 40)
+    compare("TagGridWorld-v0", TagGridWorldReference, GRID[name], 8, 40)
 
 
 @pytest.mark.slow

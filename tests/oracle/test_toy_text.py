@@ -32,7 +32,7 @@ from toy_text_oracle import (
 import rollouts
 
 # the outcomes of every state and action are compared apart from these
-NUM_EPISODES = 200
+NUM_EPISODES = 80
 # samples of each state and action that leaves something to chance; one of probability
 # 0.1 is missed by all of them in one of 10^9 tries
 NUM_SAMPLES = 200

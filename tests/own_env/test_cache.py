@@ -17,6 +17,8 @@ from rollouts.own_env.cache import cache_folder, find_or_make
 from rollouts.own_env.compiler import build
 from rollouts.own_env.header_files import read_header
 
+pytestmark = pytest.mark.system
+
 TEMPLATE = Path(rollouts.__file__).parent / "own_env" / "templates" / "one_agent.h"
 
 
@@ -113,7 +115,8 @@ def test_processes_that_register_at_once_compile_once(cache: Path, tmp_path: Pat
     count = tmp_path / "compiled"
     compiler = tmp_path / "counting"
     compiler.write_text(
-        f'#!/bin/sh\ncase "$*" in *--version*) ;; *) echo once >> {count} ;; esac\nexec c++ "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *--version*) ;; *) echo once >> {count} ;; esac\n'
+        'exec c++ "$@" -O0\n'
     )
     compiler.chmod(0o700)
     code = (
@@ -124,10 +127,10 @@ def test_processes_that_register_at_once_compile_once(cache: Path, tmp_path: Pat
     environment = {**os.environ, "CXX": str(compiler)}
     running = [
         subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
-        for _ in range(4)
+        for _ in range(3)
     ]
     said = [process.communicate()[0] for process in running]
-    assert [process.returncode for process in running] == [0] * 4
+    assert [process.returncode for process in running] == [0] * 3
     assert len({*said}) == 1
     assert count.read_text() == "once\n"
 

@@ -14,6 +14,7 @@ from rollouts.own_env.compile_errors import explain
 from rollouts.own_env.header_files import HeaderFiles
 
 TEMPLATES = Path(rollouts.__file__).parent / "own_env" / "templates"
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("quickly")]
 ONE = (TEMPLATES / "one_agent.h").read_text()
 AGENTS = (TEMPLATES / "agents.h").read_text()
 
@@ -91,9 +92,7 @@ def test_a_type_that_is_not_in_the_header_is_told(tmp_path: Path) -> None:
     assert message.startswith(f"{tmp_path}/my_env.h has no type YourEnv")
 
 
-def test_a_type_that_is_one_of_ours_too_is_told_and_may_be_said_in_full(
-    tmp_path: Path, quickly: None
-) -> None:
+def test_a_type_that_is_one_of_ours_too_is_told_and_may_be_said_in_full(tmp_path: Path) -> None:
     text = ONE.replace("rollouts/core/env.h", "rollouts/envs/classic/cart_pole.h")
     text = text.replace("MyEnv", "CartPole")
     place = f"{tmp_path}/my_env.h:{line_of(text, 'struct CartPole')}"
@@ -132,6 +131,16 @@ def test_other_compilers_errors_are_read_too(words: str) -> None:
     explained = explain(said, sources=Path("/made/sources"), files=files, env_type="MyEnv")
     assert explained == (
         "/home/my_env.h:2: MyEnv is no environment as core/env.h has it: it has no type Config"
+    )
+
+
+def test_the_compiler_as_users_have_it_says_its_line_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CXX")
+    message = refused(ONE.replace("lamp) / last;", "lump) / last;"), tmp_path)
+    assert re.search(
+        rf"/my_env\.h:{line_of(ONE, 'lamp) / last;')}: .*no member named 'lump'", message
     )
 
 

@@ -20,13 +20,17 @@ from processes import environ_with_path, run_in_child, wait_until
 
 import rollouts
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux' /proc")
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux' /proc"),
+    pytest.mark.usefixtures("quickly"),
+]
 TEMPLATE = Path(rollouts.__file__).parent / "own_env" / "templates" / "one_agent.h"
 # It says that it waits, and ends where there is such a file.
 WAIT = """
     if ({condition}) {{
       static_cast<void>(!write(1, "waiting\\n", 8));
-      while (access("may_end", F_OK) != 0) {{}}
+      while (access("may_end", F_OK) != 0) usleep(2000);
     }}
 """
 PLACES = {
@@ -158,7 +162,15 @@ def test_ctrl_c_again_ends_a_computation_of_jax(tmp_path: Path) -> None:
     test_ctrl_c_again_ends_the_process(tmp_path, call, {"num_threads": 1})
 
 
-@pytest.mark.parametrize(("call", "options"), CASES.values(), ids=list(CASES))
+# a reset and a collector wait for threads as a step does
+SLOW = ("reset, by three threads", "collect, by three threads")
+ENDLESS = [
+    pytest.param(*CASES[case], id=case, marks=pytest.mark.slow if case in SLOW else ())
+    for case in CASES
+]
+
+
+@pytest.mark.parametrize(("call", "options"), ENDLESS)
 def test_ctrl_c_again_ends_the_process(tmp_path: Path, call: str, options: dict[str, Any]) -> None:
     with running(tmp_path, call, options) as process:
         for _ in range(60):

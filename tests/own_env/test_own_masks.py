@@ -13,6 +13,8 @@ from torch import nn
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 TEMPLATE = Path(rollouts.__file__).parent / "own_env" / "templates" / "one_agent.h"
 ENV_ID = "MaskedLamp-v0"
 INFO = """
@@ -31,7 +33,7 @@ DECLARED = """,
 
 
 @pytest.fixture(scope="module", autouse=True)
-def registered(tmp_path_factory: pytest.TempPathFactory) -> None:
+def registered(tmp_path_factory: pytest.TempPathFactory, quickly_here: None) -> None:
     text = TEMPLATE.read_text()
     head, end, tail = text.partition(".step_cost_ns = 10}")
     body, _, after = (head + ".step_cost_ns = 10" + DECLARED + tail.partition(";")[2]).rpartition(

@@ -19,11 +19,13 @@ import rollouts
 from rollouts.errors import DTypeError, EnvError, SpecError
 from rollouts.own_env.registrations import OwnEnvId, env_source
 
+pytestmark = pytest.mark.system
+
 TEMPLATE = Path(rollouts.__file__).parent / "own_env" / "templates" / "one_agent.h"
 
 
 @pytest.fixture
-def header(tmp_path: Path) -> Path:
+def header(tmp_path: Path, quickly: None) -> Path:
     path = tmp_path / "my_env.h"
     path.write_text(TEMPLATE.read_text())
     return path

@@ -12,6 +12,8 @@ import pytest
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 # vector loops, with draws in the step and with infos; without; agents, with tables and without
 CASES = {
     "CartPole-v1": {"pole_half_length": np.linspace(0.3, 0.7, 150)},
@@ -61,7 +63,13 @@ def played(env_id: str, options: dict[str, Any]) -> list[list[Any]]:
         return seen
 
 
-@pytest.mark.parametrize("env_id", CASES)
+# an optimising compiler spends seconds on each: one of vector loops, one without, one of agents
+SLOW = ("NChain-v0", "TagContinuous-v0")
+
+
+@pytest.mark.parametrize(
+    "env_id", [pytest.param(one, marks=pytest.mark.slow if one in SLOW else ()) for one in CASES]
+)
 def test_a_copy_of_our_header_gives_the_same_bits(env_id: str, tmp_path: Path) -> None:
     ours, copies = (played(one, CASES[env_id]) for one in (env_id, copied(env_id, tmp_path)))
     for step, (one, other) in enumerate(zip(ours, copies, strict=True)):

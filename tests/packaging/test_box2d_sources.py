@@ -17,7 +17,7 @@ NATIVE = Path(__file__).resolve().parents[2] / "native"
 # that of this Python's environment: the system's own may be too old, or none
 CMAKE = shutil.which("cmake", path=str(Path(sys.executable).parent))
 
-pytestmark = pytest.mark.skipif(CMAKE is None, reason="needs cmake")
+pytestmark = [pytest.mark.system, pytest.mark.skipif(CMAKE is None, reason="needs cmake")]
 
 
 @pytest.fixture

@@ -24,6 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
+# what is to be had for the first and the last is for those between, but for a slip of some library
+EACH = [
+    pytest.param(one, marks=() if one in (PYTHONS[0], PYTHONS[-1]) else pytest.mark.slow)
+    for one in PYTHONS
+]
 LINUX, LINUX_ARM, MACOS_ARM = (
     "x86_64-manylinux_2_28",
     "aarch64-manylinux_2_28",
@@ -83,7 +88,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("platform", [LINUX, LINUX_ARM, MACOS_ARM])
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", EACH)
 def test_demo_and_tests_install_from_the_public_index(
     python: str, platform: str, home: Path
 ) -> None:
@@ -101,7 +106,7 @@ def test_demo_and_tests_install_from_the_public_index(
     assert ("nvidia-cuda-nvrtc" in found) == (platform != MACOS_ARM)
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", EACH)
 def test_newest_gymnasium_installs_from_the_public_index(
     python: str, home: Path, tmp_path: Path
 ) -> None:
@@ -116,7 +121,7 @@ def test_newest_gymnasium_installs_from_the_public_index(
     assert tuple(map(int, found["gymnasium"].split(".")[:2])) >= (1, 4)
 
 
-@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("python", EACH)
 def test_library_alone_needs_numpy_and_gymnasium_alone(python: str, home: Path) -> None:
     found = resolve(ROOT / "pyproject.toml", python, LINUX, home)
     of_gymnasium = {"cloudpickle", "farama-notifications", "typing-extensions"}

@@ -10,6 +10,8 @@ from grid_ids import without_equal_kinds
 import rollouts
 from rollouts.families import dm_control
 
+pytestmark = pytest.mark.system
+
 # version 4 of the MuJoCo tasks draws and steps as version 5 does
 V4_IDS = [i for i in rollouts.env_ids() if i.endswith("-v4") and i != "Taxi-v4"]
 # one task stands for all of the DeepMind Control Suite
@@ -24,6 +26,18 @@ MUJOCO_IDS = [i for i in OTHER_IDS if i not in LIGHT_IDS]
 ALE_IDS = [i for i in ("ALE/Pong-v5",) if i in rollouts.env_ids()]
 # CliffWalking-v1 leaves nothing to chance
 RANDOM_IDS = [i for i in OTHER_IDS if i != "CliffWalking-v1"]
+
+# those that stand for all that step in an engine, whose batches are the pool's
+ENGINE_IDS = ["Ant-v5", "WalkerWalk-v1", "LunarLander-v3", "BipedalWalker-v3", "CarRacing-v3"]
+
+
+def several_of(env_ids: list[str]) -> pytest.MarkDecorator:
+    """Parametrises by these ids; `slow` are those of an engine that others stand for."""
+    slow = {i for i in MUJOCO_IDS if i not in ENGINE_IDS}
+    return pytest.mark.parametrize(
+        "env_id", [pytest.param(i, marks=[pytest.mark.slow] * (i in slow)) for i in env_ids]
+    )
+
 
 # few environments run on the caller alone, many in the threads' queue
 SIZES = [12, 1200]
@@ -99,9 +113,17 @@ def assert_same(left: Trajectories, right: Trajectories) -> None:
     assert [one for one in left if left[one] != right[one]] == []
 
 
+# a mode is the pool's, whose size decides who steps: the other pairs are left to make test-all
 @pytest.mark.parametrize("env_id", LIGHT_IDS)
-@pytest.mark.parametrize("num_envs", SIZES)
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
+@pytest.mark.parametrize(
+    ("num_envs", "autoreset_mode"),
+    [
+        (SIZES[0], "next_step"),
+        (SIZES[1], "same_step"),
+        pytest.param(SIZES[0], "same_step", marks=pytest.mark.slow),
+        pytest.param(SIZES[1], "next_step", marks=pytest.mark.slow),
+    ],
+)
 def test_data_do_not_depend_on_threads_or_batch_size(
     env_id: str, num_envs: int, autoreset_mode: str
 ) -> None:
@@ -121,7 +143,7 @@ def test_data_do_not_depend_on_threads_or_batch_size(
         assert_same(expected, found)
 
 
-@pytest.mark.parametrize("env_id", OTHER_IDS)
+@several_of(OTHER_IDS)
 def test_three_pools_with_offsets_are_one_pool(env_id: str) -> None:
     expected = collect(env_id, 12)
     found: Trajectories = {}
@@ -161,7 +183,7 @@ def test_seeds_that_differ_in_high_bits_alone_differ(env_id: str) -> None:
         assert len({one for seed in seeds for one in observations(env, seed)}) == 6
 
 
-@pytest.mark.parametrize("env_id", ALE_IDS + MUJOCO_IDS)
+@several_of(ALE_IDS + MUJOCO_IDS)
 def test_engines_do_not_depend_on_threads_or_batch_size(env_id: str) -> None:
     expected = collect(env_id, 3, 12, num_threads=1)
     assert_same(expected, collect(env_id, 3, 12, num_threads=2, batch_size=2))

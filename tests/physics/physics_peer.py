@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,8 @@ import pytest
 import torch
 
 import rollouts
+from rollouts import _native
+from rollouts.envs.physics.supported import SUITE_IDS
 
 wp = pytest.importorskip("warp")
 
@@ -27,6 +30,26 @@ START_ERRORS = {
     "QuadrupedRun-v1": 1e-5,
     "QuadrupedWalk-v1": 1e-5,
 }
+
+
+def one_of_each_task(ids: Iterable[str] = SUITE_IDS, last: bool = False) -> list[Any]:
+    """Ids of the suite as parameters, of which one of each task's class is not slow.
+
+    The others have its code, and a model of the same parts: `make test-all` goes through them.
+
+    Args:
+      ids: The ids.
+      last: If the last id of a class stands for it, not the first.
+    """
+    of_class: dict[str, list[str]] = {}
+    for env_id in sorted(ids):
+        facts = _native.task_facts(env_id, {}, 1, of_model=False)
+        of_class.setdefault(facts["type"], []).append(env_id)
+    chosen = {ids[-1 if last else 0] for ids in of_class.values()}
+    return [
+        pytest.param(env_id, marks=() if env_id in chosen else pytest.mark.slow)
+        for env_id in sorted(ids)
+    ]
 
 
 def put_states(

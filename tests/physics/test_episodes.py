@@ -14,6 +14,8 @@ import torch
 import rollouts
 from rollouts import ClosedError, EngineError, EnvError, ProtocolError, SpecError
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("mujoco_warp")
 
 # the model whose kernels compile fastest

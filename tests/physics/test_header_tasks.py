@@ -12,6 +12,8 @@ import torch
 import rollouts
 from rollouts import SpecError
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("mujoco_warp")
 
 
@@ -19,7 +21,6 @@ def make(env_id: str, **kwargs: Any) -> Any:
     return rollouts.make_vec(env_id, 3, device="cpu-emulation", seed=1, **kwargs)
 
 
-@pytest.mark.system  # its kernels take half a minute to compile
 def test_a_weight_that_was_zero_counts_contact_forces_from_its_reset_on() -> None:
     options = {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0}
     with make("Ant-v5", healthy_z_min=-10.0, **options) as env:
@@ -67,7 +68,6 @@ def test_a_reset_refuses_a_value_as_the_pool_of_threads_does_and_changes_nothing
         np.testing.assert_allclose(reward.numpy(), expected, atol=1e-5)
 
 
-@pytest.mark.system  # its kernels take half a minute to compile
 def test_the_body_that_counts_may_be_named() -> None:
     def reward(**options: Any) -> list[float]:
         with make("Ant-v5", **options) as env:

@@ -8,14 +8,10 @@ from physics_peer import errors
 
 from rollouts.envs.physics.supported import GYMNASIUM_IDS
 
-# the others' kernels take half a minute to compile
-FAST = ("Hopper-v5",)
-SYSTEM = tuple(sorted(GYMNASIUM_IDS - {*FAST}))
+pytestmark = pytest.mark.system
 
 
-@pytest.mark.parametrize(
-    "env_id", [*FAST, *(pytest.param(one, marks=pytest.mark.system) for one in SYSTEM)]
-)
+@pytest.mark.parametrize("env_id", sorted(GYMNASIUM_IDS))
 def test_a_step_is_mujocos(env_id: str) -> None:
     of_obs, of_reward, ends = errors(env_id)
     # 32 bits have 1e-7; accelerations of hundreds in contacts and up to twenty solves in a step

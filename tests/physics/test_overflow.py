@@ -12,6 +12,8 @@ import torch
 import rollouts
 from rollouts import EnvError, SpecError
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("mujoco_warp")
 
 

@@ -11,6 +11,8 @@ import warp as wp
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 # what Humanoid and HumanoidStandup read of a start
 _READ = ("xipos", "cinert", "cvel", "qfrc_actuator", "ten_length", "ten_velocity", "subtree_com")
 

@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 import pytest
 import torch
-from physics_peer import START_ERRORS
+from physics_peer import START_ERRORS, one_of_each_task
 
 import rollouts
 from rollouts import EnvError
@@ -60,7 +60,7 @@ def positions(pool: Any, size: int) -> np.ndarray:
 
 
 # the last bit decides the heights of QuadrupedFetch's starts
-@pytest.mark.parametrize("begun", sorted({*DRAWN} - {"QuadrupedFetch-v1"}), indirect=True)
+@pytest.mark.parametrize("begun", one_of_each_task({*DRAWN} - {"QuadrupedFetch-v1"}), indirect=True)
 def test_starts_are_spread_as_those_of_the_pool_of_threads(begun: Any) -> None:
     env_id = begun.env_spec.id
     pool = rollouts.make_vec(env_id, NUM_STARTS, seed=2)
@@ -92,7 +92,7 @@ def test_a_quadruped_begins_on_the_ground(begun: Any) -> None:
         assert {*np.rint(100 * one[:, height]).tolist()} <= {52, 53}
 
 
-@pytest.mark.parametrize("begun", APART, indirect=True)
+@pytest.mark.parametrize("begun", one_of_each_task(APART), indirect=True)
 def test_nothing_touches_at_a_start(begun: Any) -> None:
     pool = begun.engine.steps.pool
     worlds, host = pool._worlds, copy.copy(pool._worlds.host)
@@ -106,7 +106,15 @@ def test_nothing_touches_at_a_start(begun: Any) -> None:
         assert data.ncon == 0
 
 
-@pytest.mark.parametrize("env_id", ("CheetahRun-v1", "FingerTurnHard-v1", "HumanoidWalk-v1"))
+# the cheetah's starts take 200 substeps
+@pytest.mark.parametrize(
+    "env_id",
+    (
+        pytest.param("CheetahRun-v1", marks=pytest.mark.slow),
+        "FingerTurnHard-v1",
+        "HumanoidWalk-v1",
+    ),
+)
 def test_a_world_goes_on_as_if_its_neighbours_did_not_begin(env_id: str) -> None:
     env, other = make(env_id, 4), make(env_id, 4)
     env.reset(), other.reset()
@@ -122,8 +130,15 @@ def test_a_world_goes_on_as_if_its_neighbours_did_not_begin(env_id: str) -> None
     env.synchronize()
 
 
-@pytest.mark.parametrize("mode", ("next_step", "same_step"))
-@pytest.mark.parametrize("env_id", DRAWN)
+# a start is drawn alike in both modes, of which each id has one here and both in `make test-all`
+@pytest.mark.parametrize(
+    ("env_id", "mode"),
+    [
+        pytest.param(env_id, mode, marks=pytest.mark.slow if (i + k) % 2 else ())
+        for i, env_id in enumerate(DRAWN)
+        for k, mode in enumerate(("next_step", "same_step"))
+    ],
+)
 def test_episodes_end_and_begin_anew(env_id: str, mode: str) -> None:
     limit = 6
     env = make(env_id, 4, autoreset_mode=mode, max_episode_steps=limit)

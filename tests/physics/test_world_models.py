@@ -15,6 +15,8 @@ import rollouts
 from rollouts import SpecError
 from rollouts.mujoco import Scaled, Uniform
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("mujoco_warp")
 
 # the model whose kernels compile fastest

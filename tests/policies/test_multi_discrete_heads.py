@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import hashlib
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from forked import run_forked
 from gymnasium import spaces
-from processes import environ_with_path
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
@@ -178,23 +177,18 @@ def test_logits_of_another_number_are_refused() -> None:
         TorchPolicy(Agent(), spaces.MultiDiscrete([4, 5])).act(observations(2))
 
 
-DIGEST = """
-import hashlib
-from test_multi_discrete_heads import SPACE, Agent, NativePolicy, keys_of, observations
-digest = hashlib.sha256()
-for array in NativePolicy.from_torch(Agent(), SPACE).refresh().act(observations(300), keys_of(300)):
-    digest.update(array.tobytes())
-print(digest.hexdigest())
-"""
+def digest_of_actions() -> str:
+    digest = hashlib.sha256()
+    computes = NativePolicy.from_torch(Agent(), SPACE).refresh()
+    for array in computes.act(observations(300), keys_of(300)):
+        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
-@pytest.mark.system
 def test_every_instruction_set_draws_the_same() -> None:
     found = set()
     for name in _native.policy_kernels():
-        environ = environ_with_path() | {"ROLLOUTS_POLICY_KERNELS": name}
-        said = subprocess.run(
-            [sys.executable, "-c", DIGEST], capture_output=True, text=True, env=environ, check=True
-        )
-        found.add(said.stdout)
+        ended = run_forked(digest_of_actions, environ={"ROLLOUTS_POLICY_KERNELS": name})
+        assert ended.exitcode == 0, ended.stderr
+        found.add(ended.returned)
     assert len(found) == 1

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import hashlib
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
-from processes import environ_with_path
+from forked import run_forked
 from torch import nn
 
 from rollouts import _native
@@ -109,44 +107,41 @@ def test_a_rows_answer_does_not_depend_on_its_batch() -> None:
             np.testing.assert_array_equal(one[0], all_rows[row])
 
 
-DIGEST = """
-import hashlib, torch, numpy as np
-from test_native_policy import BOX, DISCRETE, WIDE, Head, Layers, nn, policy, two_layers
-torch.manual_seed(0)
-digest = hashlib.sha256()
-obs = np.random.default_rng(0).normal(size=(100, 5)).astype(np.float32)
-keys = np.arange(300, dtype=np.uint32).reshape(3, 100)
-for space, outputs in ((DISCRETE, 3), (BOX, 2)):
-    for function in (nn.Tanh(), nn.GELU(), nn.ELU(), nn.Softplus()):
-        module = Layers(two_layers(5, 70, function), 70, outputs, space is BOX)
-        for array in policy(module, space).refresh().act(obs, keys):
-            digest.update(array.tobytes())
-        if space is BOX:
-            for head in (Head("tanh_gaussian"), Head("gaussian", damping=0.1)):
-                for array in policy(module, WIDE, head=head).refresh().act(obs, keys):
-                    digest.update(array.tobytes())
-print(digest.hexdigest())
-"""
+def digest_of_actions() -> str:
+    """Hash of what some policies answer."""
+    torch.manual_seed(0)
+    digest = hashlib.sha256()
+    obs = np.random.default_rng(0).normal(size=(100, 5)).astype(np.float32)
+    keys = np.arange(300, dtype=np.uint32).reshape(3, 100)
+    for space, outputs in ((DISCRETE, 3), (BOX, 2)):
+        for function in (nn.Tanh(), nn.GELU(), nn.ELU(), nn.Softplus()):
+            module = Layers(two_layers(5, 70, function), 70, outputs, space is BOX)
+            for array in policy(module, space).refresh().act(obs, keys):
+                digest.update(array.tobytes())
+            if space is BOX:
+                for head in (Head("tanh_gaussian"), Head("gaussian", damping=0.1)):
+                    for array in policy(module, WIDE, head=head).refresh().act(obs, keys):
+                        digest.update(array.tobytes())
+    return digest.hexdigest()
 
 
 def test_every_instruction_set_gives_the_same_bits() -> None:
     found = set()
     for name in _native.policy_kernels():
-        environ = environ_with_path() | {"ROLLOUTS_POLICY_KERNELS": name}
-        said = subprocess.run(
-            [sys.executable, "-c", DIGEST], capture_output=True, text=True, env=environ, check=True
-        )
-        found.add(said.stdout)
+        ended = run_forked(digest_of_actions, environ={"ROLLOUTS_POLICY_KERNELS": name})
+        assert ended.exitcode == 0, ended.stderr
+        found.add(ended.returned)
     assert len(found) == 1
 
 
+def kernels_in_use() -> str:
+    return _native.policy_kernels_in_use()
+
+
 def test_unknown_kernels_are_an_error_that_names_those_there_are() -> None:
-    environ = os.environ | {"ROLLOUTS_POLICY_KERNELS": "sse9"}
-    code = "from rollouts import _native; _native.policy_kernels_in_use()"
-    said = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environ, check=False
-    )
-    assert "'sse9'" in said.stderr and _native.policy_kernels()[-1] in said.stderr
+    environ = {"ROLLOUTS_POLICY_KERNELS": "sse9"}
+    said = run_forked(kernels_in_use, environ=environ).stderr
+    assert "'sse9'" in said and _native.policy_kernels()[-1] in said
 
 
 def constant(values: list[float], log_std: list[float] | None = None) -> nn.Module:

@@ -71,7 +71,7 @@ def check(
     assert_native_is_torchs(policy, module, rows)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(**CASES)
 def test_native_code_answers_as_torch_does(**case: Any) -> None:
     check(**case)

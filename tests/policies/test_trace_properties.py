@@ -20,7 +20,7 @@ from rollouts.policies.program import KINDS, parameters_of  # noqa: E402
 from rollouts.policies.trace import trace  # noqa: E402
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     obs_size=st.integers(1, 30),
     blocks=BLOCKS,
@@ -44,7 +44,7 @@ def test_programs_answer_as_torch_does(
     assert_same_answers(program, module, obs_size, num_rows=num_rows)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(shape=st.lists(st.integers(1, 5), min_size=1, max_size=3), data=st.data())
 def test_parameters_are_views_of_the_state_dict(shape: list[int], data: st.DataObject) -> None:
     axes = data.draw(st.permutations(range(len(shape))))

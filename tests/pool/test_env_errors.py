@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from processes import run_in_child
+from forked import run_forked
 
 import rollouts
 from rollouts.families import atari
@@ -41,6 +42,11 @@ def make_with_one_emulator(folder: Path, **arguments: object) -> tuple[rollouts.
 def put_back(rom: Path) -> None:
     del os.environ["ALE_ROMS_DIR"]
     shutil.copy(atari.rom_path("ALE/Breakout-v5"), rom)
+
+
+def run_apart(body: Callable[..., None], *arguments: object) -> None:
+    ended = run_forked(body, *arguments)
+    assert ended.exitcode == 0, ended.stderr
 
 
 def report_failures(folder: Path, kind: str, mode: str) -> None:
@@ -89,12 +95,23 @@ def report_failures(folder: Path, kind: str, mode: str) -> None:
     env.close()
 
 
-@pytest.mark.parametrize("kind", SPOILED)
-@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+# the pool goes on by its mode and not by what its engine said
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [
+        pytest.param(
+            kind,
+            mode,
+            marks=[pytest.mark.slow] * (kind != "missing" and mode != "next_step"),
+        )
+        for kind in SPOILED
+        for mode in ("next_step", "same_step", "disabled")
+    ],
+)
 def test_failed_resets_are_reported_and_the_others_go_on(
     tmp_path: Path, kind: str, mode: str
 ) -> None:
-    run_in_child(report_failures, tmp_path, kind, mode)
+    run_apart(report_failures, tmp_path, kind, mode)
 
 
 def fail_asynchronously(folder: Path) -> None:
@@ -125,7 +142,7 @@ def fail_asynchronously(folder: Path) -> None:
 
 
 def test_failed_rows_show_nothing_of_other_environments(tmp_path: Path) -> None:
-    run_in_child(fail_asynchronously, tmp_path)
+    run_apart(fail_asynchronously, tmp_path)
 
 
 def restore_failed(folder: Path) -> None:
@@ -148,7 +165,7 @@ def restore_failed(folder: Path) -> None:
 
 
 def test_failed_environment_can_be_restored(tmp_path: Path) -> None:
-    run_in_child(restore_failed, tmp_path)
+    run_apart(restore_failed, tmp_path)
 
 
 def drain_failures(folder: Path) -> None:
@@ -165,4 +182,4 @@ def drain_failures(folder: Path) -> None:
 
 
 def test_reset_discards_failures_with_the_batch(tmp_path: Path) -> None:
-    run_in_child(drain_failures, tmp_path)
+    run_apart(drain_failures, tmp_path)

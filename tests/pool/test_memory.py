@@ -13,6 +13,8 @@ from processes import run_in_child, wait_until
 
 import rollouts
 
+pytestmark = pytest.mark.system
+
 MOST_HELD = 24  # batches whose views are held at a time
 STEPS = 10_000_000
 ATARI_IDS = [i for i in ("ALE/Pong-v5",) if i in rollouts.env_ids()]
@@ -45,20 +47,29 @@ def hold_and_drop(env: rollouts.VectorEnv, batches: int, generator: random.Rando
             held.pop(int(generator.random() * len(held)))
 
 
+SIZES = [
+    (1024, 1024, STEPS),
+    (1024, 256, STEPS),
+    # many small batches: what is lost with each batch counts, from 15 bytes on
+    (8, 8, STEPS // 24),
+    (8, 2, STEPS // 48),
+    # and from 5 bytes on
+    (8, 8, STEPS // 8),
+    (8, 2, STEPS // 16),
+]
+# each mode with whole batches and with parts of the environments, once in many and once in few
+SHORT = [(*SIZES[0], "next_step"), (*SIZES[1], "same_step")]
+SHORT += [(*SIZES[2], "same_step"), (*SIZES[3], "next_step")]
+
+
 @pytest.mark.parametrize(
-    ("num_envs", "batch_size", "steps"),
+    ("num_envs", "batch_size", "steps", "autoreset_mode"),
     [
-        (1024, 1024, STEPS),
-        (1024, 256, STEPS),
-        # many small batches: what is lost with each batch counts, from 15 bytes on
-        (8, 8, STEPS // 24),
-        (8, 2, STEPS // 48),
-        # and from 5 bytes on
-        pytest.param(8, 8, STEPS // 8, marks=pytest.mark.slow),
-        pytest.param(8, 2, STEPS // 16, marks=pytest.mark.slow),
+        pytest.param(*size, mode, marks=[pytest.mark.slow] * ((*size, mode) not in SHORT))
+        for mode in ("next_step", "same_step")
+        for size in SIZES
     ],
 )
-@pytest.mark.parametrize("autoreset_mode", ["next_step", "same_step"])
 def test_memory_stays_flat_while_views_are_held_and_dropped(
     num_envs: int, batch_size: int, steps: int, autoreset_mode: str
 ) -> None:
@@ -142,7 +153,6 @@ def assert_pools_give_back() -> None:
     assert used[1] - used[0] < 4 * 2**20, used
 
 
-@pytest.mark.system
 def test_memory_stays_flat_while_simulations_step_reset_and_are_saved() -> None:
     run_in_child(assert_simulations_stay_flat)
 
@@ -163,7 +173,6 @@ def assert_simulations_stay_flat() -> None:
     assert min(used[5:]) - max(used[:2]) <= 2**20, used
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("env_id", [*ATARI_IDS, "Humanoid-v5"])
 def test_pools_of_engines_give_back_threads_and_memory(env_id: str) -> None:
     run_in_child(assert_pools_of_engines_give_back, env_id)

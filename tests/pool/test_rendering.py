@@ -18,6 +18,8 @@ import rollouts
 from rollouts.errors import ClosedError, DTypeError, ProtocolError, SpecError
 from rollouts.rendering.mujoco_scene import MujocoScene
 
+pytestmark = pytest.mark.system
+
 SMALL: dict[str, Any] = {"width": 64, "height": 48, "num_threads": 1, "seed": 1}
 
 

@@ -23,6 +23,8 @@ from rollouts.errors import EngineError, FileError, SpecError
 from rollouts.rendering import video
 from rollouts.rendering.video import VideoWriter, check_path
 
+pytestmark = pytest.mark.system
+
 BOTH = pytest.mark.parametrize("name", ["a.gif", "a.mp4"])
 
 

@@ -20,6 +20,8 @@ from rollouts.replay.items import most_items
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.shard_set import ShardSet
 
+pytestmark = pytest.mark.system
+
 NUM_WORKERS = 3
 KINDS = [NStep(1), NStep(3), Sequences(3, period=2), Sequences(2, end_of_episode="pad")]
 

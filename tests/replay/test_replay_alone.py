@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls without a timeout where nobody could end their waiting: an error at once, and only there.
 
-Each case is a process of its own, as the one that runs the tests may have threads.
+Each case is a process of its own, as the one that runs the tests may have threads. All are forked
+from one that has imported what they need.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 from processes import environ_with_path
@@ -19,7 +23,7 @@ from rollouts.replay import MinSize, NStep, ReplayBuffer, TableConfig, reader
 HANG_S = 300.0
 
 BEGIN = """
-import sys, threading
+import json, os, pathlib, sys, threading, traceback
 from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
 from rollouts.errors import ClosedError, ProtocolError
 from rollouts.replay import MinSize, NStep, Queue, ReplayBuffer, TableConfig
@@ -235,18 +239,55 @@ except (ClosedError, ProtocolError):
 }
 
 
-@pytest.mark.parametrize("case", [*ERRORS, *WAITS])
-def test_only_who_waits_for_itself_gets_an_error(case: str) -> None:
-    script = BEGIN + {**ERRORS, **WAITS}[case]
+# runs each case in a fork, one after the other; what it says goes to a file of its number.
+# test_process_exit.py has the ends of whole interpreters
+FORKS = """
+import torch  # prefetchers import it
+folder = pathlib.Path(sys.argv[1])
+for number, case in enumerate(json.load(sys.stdin)):
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(folder / str(number), os.O_CREAT | os.O_WRONLY), 2)
+        try:
+            exec(case)
+            # what an interpreter does before it takes itself apart, for a second
+            [one.join() for one in threading.enumerate()[1:] if not one.daemon]
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+CASES = {**ERRORS, **WAITS}
+
+
+@pytest.fixture(scope="module")
+def ends(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """The exit code and the errors of each case's process."""
+    folder: Path = tmp_path_factory.mktemp("cases")
     result = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
+        [sys.executable, "-c", BEGIN + FORKS, str(folder)],
+        input=json.dumps(list(CASES.values())),
+        stdout=subprocess.PIPE,
         text=True,
         timeout=HANG_S,
         env=environ_with_path(),
-        check=False,
+        check=True,
     )
-    assert result.returncode == 0, result.stderr
+    codes = result.stdout.split()
+    return {
+        case: (code, (folder / str(number)).read_text())
+        for number, (case, code) in enumerate(zip(CASES, codes, strict=True))
+    }
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the cases fork")
+@pytest.mark.parametrize("case", CASES)
+def test_only_who_waits_for_itself_gets_an_error(
+    case: str, ends: dict[str, tuple[str, str]]
+) -> None:
+    code, errors = ends[case]
+    assert code == "0", errors
 
 
 def test_what_a_thread_adds_before_it_ends_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,8 @@ from rollouts.bench.report import Machine
 from rollouts.cli.main import main
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.system
+
 SHORT = ("--repeats", "2", "--duration-s", "0.01")
 
 

@@ -17,6 +17,8 @@ from recorded_run import SHOWN, policies_of
 import rollouts
 from rollouts.run_log.log_reader import open_log
 
+pytestmark = pytest.mark.system
+
 STEPS, FRAGMENTS = 8, 5
 # a worker that is killed in the moment in which it would hand its last fragment over
 PROGRAM = """

@@ -20,6 +20,8 @@ from recorded_run import SHOWN, assert_same, policies_of, replay_elsewhere
 import rollouts
 from rollouts.errors import EnvError, SpecError
 
+pytestmark = pytest.mark.system
+
 NUM_ENVS, STEPS, FRAGMENTS = 5, 12, 7
 NORMALIZED = {"normalize_observation": True, "normalize_reward": True}
 CELLS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

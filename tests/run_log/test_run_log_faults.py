@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 import torch
 from recorded_run import assert_same, policies_of
 from torch import nn
+from warm_python import run_script
 
 import rollouts
 from rollouts import RunLog
@@ -23,6 +22,8 @@ from rollouts.errors import EnvError, FileError, ProtocolError, SpecError
 from rollouts.policy import TorchPolicy
 from rollouts.run_log.log_format import read_records, to_bytes
 from rollouts.run_log.log_reader import open_log
+
+pytestmark = pytest.mark.system
 
 NUM_ENVS, STEPS, FRAGMENTS = 4, 10, 6
 
@@ -231,14 +232,24 @@ print("went on")
 """
 
 
-@pytest.mark.parametrize("waits", [True, False])  # False: many fragments are written at once
-@pytest.mark.parametrize("on_error", ["warn", "stop"])
+@pytest.mark.parametrize(
+    ("on_error", "waits"),
+    # False: many fragments are written at once
+    [
+        ("warn", False),
+        ("stop", True),
+        # each of both is in one of those above
+        pytest.param("warn", True, marks=pytest.mark.slow),
+        pytest.param("stop", False, marks=pytest.mark.slow),
+    ],
+)
 def test_on_a_full_disk_the_run_goes_on_or_stops_as_asked(
     on_error: str, waits: bool, tmp_path: Path
 ) -> None:
     helpers = str(Path(__file__).parents[1] / "helpers")
-    code = FULL.format(helpers=helpers, log=str(tmp_path), on_error=on_error, waits=waits)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    program, log = tmp_path / "full.py", tmp_path / "log"
+    program.write_text(FULL.format(helpers=helpers, log=str(log), on_error=on_error, waits=waits))
+    done = run_script(program, timeout=300)
     if on_error == "warn":
         assert done.returncode == 0, done.stderr
         assert "went on" in done.stdout
@@ -248,10 +259,10 @@ def test_on_a_full_disk_the_run_goes_on_or_stops_as_asked(
         assert "FileError" in done.stderr
         assert "went on" not in done.stdout
     # what was whole before stays
-    (found,) = open_log(tmp_path)
+    (found,) = open_log(log)
     _, end = found.steps()
-    assert rollouts.replay_run(tmp_path, env_id=0, step=end - 1).is_verified
-    assert 15_000 < part(tmp_path).stat().st_size <= 20_000
+    assert rollouts.replay_run(log, env_id=0, step=end - 1).is_verified
+    assert 15_000 < part(log).stat().st_size <= 20_000
 
 
 class Clamped(nn.Module):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels for AVX2 and FMA (x86-64-v3).
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(ROLLOUTS_BASELINE)
 // the standard library's headers come first, because their code must not be compiled for a wider
 // set
 #include <immintrin.h>

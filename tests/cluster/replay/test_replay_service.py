@@ -305,6 +305,8 @@ def test_what_timed_out_on_its_way_is_delivered_next(start: Start) -> None:
     assert replay.stats()["tables"]["replay"]["samples"] == before + 32
 
 
+# slow: test_replay_clients.py has the same of clients, who ask this service
+@pytest.mark.slow
 def test_after_the_workers_the_rest_is_sampled(start: Start) -> None:
     # so far that inserts never wait for it
     limiter = SampleToInsertRatio(1.0, min_size=10, error_buffer=200_000.0)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from agents_world import LIMIT_S, POLICIES, AgentsWorld, make_learner
 from counter_world import assert_balanced, wait_until
-from fragments import TRANSPORTS
+from fragments import BY_NIXL, WAYS
 from learner_actors import opened_worlds, running_pids, start_killer
 
 from rollouts import Placement
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 
 # 4 MB a policy: a transfer takes longer than a kill needs to come
 SIZE = 1_000_000
-NUM_KILLS = 4
+NUM_KILLS = 2
 Make = Callable[..., AgentsWorld]
 
 
@@ -44,8 +44,7 @@ def kill(learner: Any) -> None:
     os.kill(ray.get(learner.pid.remote(), timeout=LIMIT_S), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16", "delta": True}], ids=["", "delta"])
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "options"), WAYS)
 def test_killed_workers_come_back_with_the_newest_of_each_policy(
     world: Make, transport: str, options: dict[str, Any]
 ) -> None:
@@ -64,7 +63,7 @@ def test_killed_workers_come_back_with_the_newest_of_each_policy(
     assert stats["failures"] == {"worker_died": NUM_KILLS}
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BY_NIXL)
 def test_worker_that_dies_while_it_is_sent_weights_hangs_nobody(
     world: Make, transport: str
 ) -> None:
@@ -81,7 +80,7 @@ def test_worker_that_dies_while_it_is_sent_weights_hangs_nobody(
     assert_balanced(here.coordinator.stats())
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BY_NIXL)
 def test_learner_that_dies_leaves_the_last_weights_of_all_its_policies(
     world: Make, transport: str
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from counter_world import assert_balanced, wait_until
-from fragments import TRANSPORTS, needs_nixl
+from fragments import BY_STORE, WAYS, needs_nixl
 from learner_actors import opened_worlds, running_pids, start_killer
 from publish_world import LIMIT_S, World, make_learner
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.system
 
 # 4 MB: a transfer takes longer than a kill needs to come
 SIZE = 250_000
-NUM_KILLS = 6
+NUM_KILLS = 3
 Make = Callable[..., World]
 
 
@@ -40,8 +40,7 @@ def world(ray_session: Any) -> Iterator[Make]:
         yield make
 
 
-@pytest.mark.parametrize("options", [{}, {"dtype": "bfloat16", "delta": True}], ids=["", "delta"])
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("transport", "options"), WAYS)
 def test_killed_workers_cost_no_step_twice_and_no_bit(
     world: Make, transport: str, options: dict[str, Any]
 ) -> None:
@@ -63,14 +62,14 @@ def test_killed_workers_cost_no_step_twice_and_no_bit(
     assert here.checker.num_missing == 0 and stats["fragments"]["discarded"] == {}
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BY_STORE)
 def test_worker_that_dies_while_it_is_sent_weights_hangs_nobody(
     world: Make, transport: str
 ) -> None:
     here = world(transport)
     here.publish()
     here.take_until(here.has_acted(1, {0, 1}))
-    for _ in range(3):
+    for _ in range(2):
         wait_until(lambda: running_pids(here.coordinator).keys() == {0, 1})
         pid = running_pids(here.coordinator)[0]
         # it takes what it is sent for as long as it lives, and nothing arrives
@@ -85,7 +84,7 @@ def test_worker_that_dies_while_it_is_sent_weights_hangs_nobody(
     assert_balanced(here.coordinator.stats())
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BY_STORE)
 def test_learner_that_dies_leaves_its_last_weights(world: Make, transport: str) -> None:
     here = world(transport, num_workers=1, placement=Placement(max_workers=2))
     here.publish()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from counter_world import assert_balanced
-from fragments import ANY_TRANSPORT, HAS_NIXL, TRANSPORTS, needs_nixl
+from fragments import ANY_TRANSPORT, BY_NIXL, BY_STORE, HAS_NIXL, needs_nixl
 from learner_actors import make_net, opened_worlds
 from publish_world import LIMIT_S, World, make_learner, make_weights
 
@@ -38,12 +38,25 @@ def world(ray_session: Any) -> Iterator[Make]:
         yield make
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"dtype": "bfloat16"}, {"delta": True}, {"dtype": "float16", "delta": True}],
-    ids=["plain", "bfloat16", "delta", "float16-delta"],
-)
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "bfloat16": {"dtype": "bfloat16"},
+    "delta": {"delta": True},
+    "float16-delta": {"dtype": "float16", "delta": True},
+}
+# each form goes one way; which one, the form knows nothing of
+FORMS_AND_WAYS = [
+    pytest.param(
+        *(way, options),
+        id=f"{form}-{way}",
+        marks=[needs_nixl] * (way == "nixl") + [pytest.mark.slow] * (at % 2 != by),
+    )
+    for at, (form, options) in enumerate(FORMS.items())
+    for by, way in enumerate(("nixl", "object_store"))
+]
+
+
+@pytest.mark.parametrize(("transport", "options"), FORMS_AND_WAYS)
 def test_weights_arrive_bit_for_bit(world: Make, transport: str, options: dict[str, Any]) -> None:
     here = world(transport, options=options)
     for expected in range(1, 4):
@@ -61,7 +74,7 @@ def test_weights_arrive_bit_for_bit(world: Make, transport: str, options: dict[s
     }
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BY_STORE)
 def test_only_what_changed_is_stored_again(world: Make, transport: str) -> None:
     here = world(transport, options={"delta": True}, learner=make_learner(size=100_000))
     here.coordinator.publish_from(here.learner, timeout_s=LIMIT_S)
@@ -167,7 +180,7 @@ def test_what_gives_no_weights_is_refused_and_the_version_before_stays(world: Ma
     here.take_until(here.has_acted(2, {0, 1}))
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BY_NIXL)
 def test_busy_learner_is_not_waited_for_longer_than_asked(
     world: Make, transport: str, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from agents_world import (
     policy_maker,
 )
 from counter_world import assert_balanced
-from fragments import HAS_NIXL, TRANSPORTS, needs_nixl
+from fragments import BY_NIXL, HAS_NIXL, WAYS, needs_nixl
 from learner_actors import opened_worlds
 
 import rollouts
@@ -63,10 +63,7 @@ def arrays_by_env(batches: rollouts.MultiAgentRollout) -> dict[tuple[str, str], 
     return found
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-@pytest.mark.parametrize(
-    "options", [{}, {"dtype": "bfloat16", "delta": True}], ids=["plain", "bfloat16-delta"]
-)
+@pytest.mark.parametrize(("transport", "options"), WAYS)
 def test_workers_act_as_this_process_does_with_these_weights(
     world: Make, transport: str, options: dict[str, Any]
 ) -> None:
@@ -130,7 +127,7 @@ def test_only_what_changed_of_a_policy_is_stored_again(world: Make) -> None:
     assert stored_by(POLICIES, trains=False) == 0
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("transport", BY_NIXL)
 def test_learners_of_a_policy_each_make_one_version(world: Make, transport: str) -> None:
     here = world(transport, options={"delta": True, "first_version": 7})
     learners = {policy: make_learner(alone=policy) for policy in POLICIES}

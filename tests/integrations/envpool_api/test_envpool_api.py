@@ -13,6 +13,8 @@ import rollouts.integrations.envpool as envpool
 import rollouts
 from rollouts.errors import ProtocolError, SpecError
 
+pytestmark = pytest.mark.system
+
 STEP_INFO = {
     "env_id": np.int32,
     "lives": np.int32,

@@ -18,6 +18,8 @@ import rollouts
 from rollouts.errors import DTypeError, SpecError
 from rollouts.families.minigrid import decode_mission, mission_words
 
+pytestmark = pytest.mark.system
+
 pytest.importorskip("mujoco", reason="MuJoCo tasks need mujoco")
 
 F64, U8, I32 = np.dtype(np.float64), np.dtype(np.uint8), np.dtype(np.int32)

@@ -33,6 +33,8 @@ from torch.distributions import Categorical, Independent, Normal
 
 from rollouts.errors import EnvError, SpecError
 
+pytestmark = pytest.mark.system
+
 NUM_ENVS = 5
 # the buffer wraps around within the last ones
 STEPS = (5, 200, 203, 900, 2000)

@@ -28,6 +28,8 @@ from rllib_agents_cases import (
 )
 from rollouts.integrations import rllib
 
+pytestmark = pytest.mark.system
+
 
 @pytest.mark.parametrize(("env_id", "options"), CASES)
 @pytest.mark.parametrize("lookback", [0, 1, 3])

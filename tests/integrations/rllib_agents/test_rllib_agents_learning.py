@@ -43,7 +43,7 @@ def tag(config: Any, num_env_runners: int) -> Any:
         policies_to_train=["tagger"],
     )
     config.rl_module(model_config=DefaultModelConfig(fcnet_hiddens=[16]))
-    config.reporting(min_time_s_per_iteration=1)
+    config.reporting(min_time_s_per_iteration=0.1)
     return config.debugging(seed=1)
 
 
@@ -107,12 +107,17 @@ def test_an_asynchronous_algorithm_takes_its_episodes(rllib_ray: None) -> None:
         algo.stop()
 
 
-def test_example_learns_a_little(rllib_ray: None) -> None:
+@pytest.mark.parametrize(
+    ("max_iterations", "least"),
+    # what is learnt by and by is the longer form of the other
+    [(2, RANDOM_SPREAD - 10), pytest.param(14, RANDOM_SPREAD + 10, marks=pytest.mark.slow)],
+)
+def test_example_learns_a_little(max_iterations: int, least: float, rllib_ray: None) -> None:
     spec = importlib.util.spec_from_file_location(
         "rllib_multi_agent", EXAMPLES / "rllib_multi_agent.py"
     )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = module.main(num_env_runners=0, max_iterations=14, stop_return=-67.0)
-    assert found >= RANDOM_SPREAD + 10
+    found = module.main(num_env_runners=0, max_iterations=max_iterations, stop_return=-67.0)
+    assert found >= least

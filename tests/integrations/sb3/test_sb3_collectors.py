@@ -41,7 +41,7 @@ from stable_baselines3.common.vec_env import VecCheckNan, VecNormalize
 
 from rollouts.errors import SpecError
 
-pytestmark = pytest.mark.usefixtures("one_torch_thread")
+pytestmark = [pytest.mark.system, pytest.mark.usefixtures("one_torch_thread")]
 
 ROLLOUT = (
     "observations",

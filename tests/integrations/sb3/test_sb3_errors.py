@@ -44,14 +44,14 @@ class Raising(BaseCallback):
 
 def make(algorithm):
     env = RolloutsVecEnv("CartPole-v1", 4, seed=3)
-    return algorithm("MlpPolicy", env, device="cpu", num_workers=2, worker_options=OPTIONS,
+    return algorithm("MlpPolicy", env, device="cpu", num_workers=1, worker_options=OPTIONS,
                      **SETTINGS[algorithm])
 """
 
 IN_THE_USERS_RAY = """
 from small_cluster import started
 
-started(lambda: ray.init("local", num_cpus=2, include_dashboard=False))
+started(lambda: ray.init("local", num_cpus=1, include_dashboard=False))
 kept = []
 cases = ((RolloutsPPO, "_on_step"), (RolloutsPPO, None), (RolloutsDQN, "_on_step"))
 for algorithm, method in cases:

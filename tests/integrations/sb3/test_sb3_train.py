@@ -25,6 +25,8 @@ from torch import nn
 
 from rollouts.errors import SpecError
 
+pytestmark = pytest.mark.system
+
 TF = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.9, "eps": 1e-5}}
 DECAY = {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"weight_decay": 0.1}}
 

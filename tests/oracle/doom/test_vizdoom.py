@@ -25,6 +25,8 @@ pytest.importorskip("vizdoom", reason="needs the vizdoom package")
 import vizdoom
 from vizdoom.gymnasium_wrapper.gymnasium_env_defns import VizdoomScenarioEnv
 
+pytestmark = pytest.mark.system
+
 SHORT = [
     "VizdoomBasic-v1",
     "VizdoomBasicAudio-v1",
