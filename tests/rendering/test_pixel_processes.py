@@ -68,9 +68,7 @@ def assert_memory_stays_flat(times: int) -> None:
 
 
 # one context that is left behind is found among a few pools; what is lost with each, among many
-@pytest.mark.parametrize(
-    "times", [4, pytest.param(50, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("times", [4, pytest.param(50, marks=pytest.mark.slow)])
 def test_memory_stays_flat_over_pools_that_draw(times: int) -> None:
     run_in_child(assert_memory_stays_flat, times)
 
