@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from rollouts.policy import TorchPolicy
     from rollouts.recurrent import RecurrentTorchPolicy
     from rollouts.run_log.record_options import RunLog
+    from rollouts.workers.autoscaler import Autoscaler
     from rollouts.workers.on_ray.coordinator import RolloutCoordinator
     from rollouts.workers.options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.workers.policy_requests import BatchRule
@@ -80,6 +81,7 @@ _register_ids()
 
 # loaded on first use, because they import torch, ray or multiprocessing
 _LAZY = {
+    "Autoscaler": "rollouts.workers.autoscaler",
     "BatchRule": "rollouts.workers.policy_requests",
     "CollectOptions": "rollouts.workers.worker_config",
     "Collector": "rollouts.collecting.collector",
@@ -110,6 +112,7 @@ _LAZY = {
 
 __all__ = [
     "AgentGroup",
+    "Autoscaler",
     "BatchRule",
     "CallPendingError",
     "CallTimeoutError",

@@ -88,12 +88,6 @@ def check_coordinators(
         raise SpecError(
             f"{several} with num_workers={num_workers}, expected at least one worker for each"
         )
-    max_workers = options.placement.max_workers
-    if max_workers not in (None, num_workers):
-        raise SpecError(
-            f"{several} with placement.max_workers={max_workers}: their shares do not change; "
-            "leave max_workers out"
-        )
     if options.inference is not None:
         raise SpecError(
             f"{several} with inference: one process would answer all workers again; leave one of "

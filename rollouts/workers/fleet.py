@@ -216,11 +216,18 @@ class Fleet:
             slot.last_call = self._num_calls
             self._tell_when_done(slot, future)
 
-    def scale_to(self, num_workers: int) -> None:
-        """Makes the workers 0 to num_workers - 1 those that are wanted; see RolloutCoordinator."""
+    def scale_to(self, num_slots: int, *, num_shared: int | None = None) -> None:
+        """Makes the slots 0 to num_slots - 1 those that are wanted; see RolloutCoordinator.
+
+        Args:
+          num_slots: Workers, or coordinators where each slot has one.
+          num_shared: See FleetRules; None leaves it as it is.
+        """
         if self._is_draining or self._is_stopped:
             raise ProtocolError("scale_to() after drain() or close(): make a new coordinator")
-        for index in range(num_workers):
+        if num_shared is not None:
+            self._rules = replace(self._rules, num_shared=num_shared)
+        for index in range(num_slots):
             if index == len(self._slots):
                 first = self._config
                 config = replace(
@@ -231,10 +238,10 @@ class Fleet:
                 )
                 self._slots.append(Slot(config, self._rules.noun))
             self._add(self._slots[index])
-        for slot in self._slots[num_workers:]:
+        for slot in self._slots[num_slots:]:
             self._remove(slot)
         limits = self._rules.queue
-        self._max_calls = (self._rules.num_shared or num_workers) * limits.credits_per_worker
+        self._max_calls = (self._rules.num_shared or num_slots) * limits.credits_per_worker
         self._queue.capacity = limits.max_queued_fragments or self._max_calls
         self._queue.recover()
         self.look()

@@ -145,7 +145,11 @@ class FleetThread:
         if not self._thread.is_alive():
             raise ClosedError("the coordinator was closed or its merge thread stopped")
         with self._lock:
-            self._fleet.scale_to(num_workers)
+            self._scale(num_workers)
+
+    def _scale(self, num_workers: int) -> None:
+        """Scales the fleet, whose lock is held."""
+        self._fleet.scale_to(num_workers)
 
     def drain(self, timeout_s: float | None) -> None:
         """See `RolloutCoordinator.drain`."""

@@ -32,6 +32,11 @@ class ShareReports:
         # sums over former lives, so that stats take no longer after many deaths; None: to be summed
         self._former: _Sums | None = None
 
+    def scale_to(self, num_workers: int) -> None:
+        """Notes how many workers all coordinators have together from now on."""
+        with self._lock:
+            self._num_workers = num_workers
+
     def note(self, coordinator: int, life: int, report: Mapping[str, Any]) -> None:
         """Keeps a report, unless there is a later one of that life."""
         with self._lock:
@@ -82,18 +87,24 @@ class ShareReports:
         coordinators: Sequence[Mapping[str, Any]],
         reports: Mapping[tuple[int, int], Mapping[str, Any]],
     ) -> list[dict[str, Any]]:
-        """Returns a row for each worker; where there is no report, a row without counts."""
+        """Returns a row for each worker; where there is no report, a row without counts.
+
+        Workers that were taken away keep their row as long as their coordinator lives.
+        """
         rows = []
         for coordinator in coordinators:
             number, life = coordinator["coordinator"], coordinator["life"]
             report = reports.get((number, life))
-            is_there = coordinator["state"] in ("running", "draining")
-            for index in range(share_size(self._num_workers, self._num_coordinators, number)):
-                if report is not None and is_there:
-                    rows.append(report["workers"][index])
-                else:
-                    worker_id = number + index * self._num_coordinators
-                    rows.append(_row_of_nobody(worker_id, coordinator))
+            if report is not None and coordinator["state"] in ("running", "draining"):
+                rows += report["workers"]
+                num_known = len(report["workers"])
+            else:
+                num_known = 0
+            size = share_size(self._num_workers, self._num_coordinators, number)
+            # a report may be older than workers that were added
+            for index in range(num_known, size):
+                worker_id = number + index * self._num_coordinators
+                rows.append(_row_of_nobody(worker_id, coordinator))
         return sorted(rows, key=lambda row: int(row["worker_id"]))
 
 

@@ -16,7 +16,7 @@ from counter_world import StepChecker, assert_balanced, assert_exactly_once, wai
 
 from rollouts import FragmentInbox, RolloutCoordinator
 from rollouts.bench.random_policy import make_random_policy
-from rollouts.errors import ClosedError, ProtocolError, WorkerError
+from rollouts.errors import ClosedError, SpecError, WorkerError
 from rollouts.run_log.log_writer import parts_in
 from rollouts.workers import FaultPolicy, Fragment, Placement, QueueLimits
 from rollouts.workers.share import INCARNATIONS_PER_LIFE
@@ -58,8 +58,8 @@ def test_workers_of_several_coordinators_are_one_stream_with_one_account(counter
     assert sum(row["fragments"] for row in stats["coordinators"]) >= len(fragments)
     # no more are on their way than of one coordinator
     assert stats["outstanding_limit"] == 6
-    with pytest.raises(ProtocolError, match="num_coordinators"):
-        coordinator.scale_to(2)
+    with pytest.raises(SpecError, match="num_workers is 1, expected 2 to 3: each coordinator"):
+        coordinator.scale_to(1)
     coordinator.drain(timeout_s=300)
     fragments += coordinator.get_fragments(coordinator.stats()["fragments"]["queued"])
     # as of one coordinator: env_ids and seeds follow the worker's number alone
@@ -99,6 +99,46 @@ def test_a_coordinator_that_is_killed_comes_again_with_other_workers(counters: S
     # what came, and cannot be fetched any more, is counted
     assert checker.num_missing == 0
     assert set(stats["fragments"]["discarded"]) <= {"lost", "coordinator_died"}
+
+
+def test_shares_are_scaled_while_a_learner_takes(counters: Start) -> None:
+    coordinator = counters(
+        num_workers=2,
+        num_coordinators=2,
+        placement=Placement(num_cpus=0.25, max_workers=4),
+    )
+    coordinator.publish_weights(weights())
+    checker = StepChecker()
+    for num_workers in (4, 2, 3):
+        coordinator.scale_to(num_workers)
+
+        def is_settled(num_workers: int = num_workers) -> bool:
+            checker.add(*coordinator.get_fragments(2, timeout_s=300))
+            stats = coordinator.stats()
+            states = [row["state"] for row in stats["workers"]]
+            assert_balanced(stats)
+            return states.count("running") == num_workers and "draining" not in states
+
+        wait_until(is_settled)
+    stats = coordinator.stats()
+    assert checker.num_missing == 0
+    assert stats["fragments"]["interrupted"] == stats["failures"] == {}
+    # worker 2 came back as another life of the first coordinator's, and 3 did not
+    assert [row["worker_id"] for row in stats["workers"]] == [0, 1, 2, 3]
+    assert [row["incarnation"] for row in stats["workers"]] == [0, 0, 1, 0]
+    assert [row["life"] for row in stats["coordinators"]] == [0, 0]
+    # a coordinator that dies comes again with its present share
+    os.kill(stats["coordinators"][0]["pid"], signal.SIGKILL)
+
+    def has_come_again() -> bool:
+        checker.add(*coordinator.get_fragments(2, timeout_s=300))
+        rows = coordinator.stats()["workers"][::2]
+        return all(row["incarnation"] == INCARNATIONS_PER_LIFE for row in rows) and all(
+            row["state"] == "running" for row in rows
+        )
+
+    wait_until(has_come_again)
+    assert_balanced(coordinator.stats())
 
 
 def test_a_worker_that_is_killed_is_replaced_by_its_own_coordinator(counters: Start) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from counter_world import StepChecker, assert_balanced, assert_exactly_once, wait_until, weights
 
-from rollouts import RolloutCoordinator
+from rollouts import Autoscaler, RolloutCoordinator
 from rollouts.errors import ClosedError, SpecError, WorkerError
 from rollouts.workers import FaultPolicy, Fragment, Placement, QueueLimits
 
@@ -201,6 +201,28 @@ def test_scaling_while_a_learner_takes(counters: Counters) -> None:
     assert [w["incarnation"] for w in stats["workers"]] == [0, 1, 0]
     with pytest.raises(SpecError, match=r"placement\.max_workers"):
         coordinator.scale_to(4)
+
+
+def test_an_autoscaler_adds_workers_for_a_learner_that_waits(counters: Counters) -> None:
+    coordinator = counters(num_workers=1, placement=Placement(max_workers=2))
+    coordinator.publish_weights(weights())
+    scaler = Autoscaler(coordinator, max_workers=2, interval_s=0.2)
+    checker = StepChecker()
+
+    def has_both() -> bool:
+        checker.add(*coordinator.get_fragments(1, TIMEOUT_S))
+        states = [row["state"] for row in coordinator.stats()["workers"]]
+        return scaler.step() == 2 and states == ["running", "running"]
+
+    wait_until(has_both)
+    # nobody takes any more, and the queue fills
+    wait_until(lambda: scaler.step() == 1)
+    wait_until(lambda: coordinator.stats()["workers"][1]["state"] == "stopped")
+    coordinator.drain(TIMEOUT_S)
+    while coordinator.stats()["queue_depth"]:
+        checker.add(*coordinator.get_fragments(1, TIMEOUT_S))
+    assert checker.num_missing == 0
+    assert_balanced(coordinator.stats())
 
 
 def test_drain_delivers_all_that_was_asked_for(counters: Counters) -> None:

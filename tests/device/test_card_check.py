@@ -26,7 +26,7 @@ def test_parts_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.system
+@pytest.mark.slow  # each kind of call beside the host, which tests of the calls' own compare too
 def test_parts_run_in_emulation(tmp_path: Path) -> None:
     # the others are measurements by the same calls, and tests of their own
     done = check(tmp_path, "--only", "facts,smoke,mlp", "--stretch", "8", "--budget", "1500")

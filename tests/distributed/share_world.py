@@ -118,6 +118,13 @@ class ActedShare:
         self._num_reports += 1
         return {**self.fleet.stats(), "number": self._num_reports, "policies": ("",)}
 
+    def scale_to(self, num_workers: int) -> None:
+        """Scales the share, or what it begins with; Ray keeps both in this order."""
+        self._num_workers = num_workers
+        if self.starting.done() and not self.is_dead:
+            self.fleet.scale_to(num_workers)
+            self.turn()
+
     @property
     def living(self) -> list[ActedWorker]:
         return [worker for worker in self.workers.values() if not worker.is_killed]
@@ -186,6 +193,15 @@ class ShareWorld(World):
             self.fragment_s,
         )
         return self.shares[key]
+
+    def scale_to(self, num_workers: int) -> None:
+        """Scales all shares, as `RayRunner.scale_to` does."""
+        self.fleet.scale_to(self.num_coordinators, num_shared=num_workers)
+        self.num_workers = num_workers
+        self.reports.scale_to(num_workers)
+        for share in self.living:
+            number = share.config.worker_id
+            share.scale_to(share_size(num_workers, self.num_coordinators, number))
 
     @property
     def living(self) -> Any:

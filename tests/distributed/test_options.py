@@ -187,7 +187,6 @@ def test_another_object_in_the_place_of_options_is_refused(options: dict[str, An
         ({"num_coordinators": 0}, "num_coordinators is 0"),
         ({"num_workers": 1}, "at least one worker for each"),
         ({"num_workers": 0}, "at least one worker for each"),
-        ({"placement": Placement(max_workers=8)}, "leave max_workers out"),
         ({"inference": Inference()}, "with inference"),
         ({"queue": QueueLimits(merge="ordered")}, 'with queue.merge="ordered"'),
         ({"weights": WeightTransport(tensor_transport="cuda_ipc")}, "weights.tensor_transport"),

@@ -173,6 +173,11 @@ class RandomShares(RuleBasedStateMachine):
             assert self.is_over
 
     @precondition(lambda self: not self.is_over)
+    @rule(further=st.integers(0, 5))
+    def scale(self, further: int) -> None:
+        self.world.scale_to(self.world.num_coordinators + further)
+
+    @precondition(lambda self: not self.is_over)
     @rule(dice=st.integers(0, 9))
     def drain(self, dice: int) -> None:
         if dice == 0:
@@ -189,7 +194,15 @@ class RandomShares(RuleBasedStateMachine):
         # fragments of each worker reach the driver in their order, and none twice
         assert not BROKEN & {*stats["fragments"]["discarded"], *stats["failures"]}
         ids = [row["worker_id"] for row in stats["workers"]]
-        assert ids == list(range(self.world.num_workers))
+        assert ids == sorted({*ids, *range(self.world.num_workers)})
+        # those that were taken away complete what they were asked for, and end
+        there = {share.config.worker_id for share in self.world.living if share.starting.done()}
+        ended = {
+            row["state"]
+            for row in stats["workers"][self.world.num_workers :]
+            if row["worker_id"] % self.world.num_coordinators in there
+        }
+        assert ended <= {"draining", "stopped"}
 
     @precondition(lambda self: hasattr(self, "world"))
     @invariant()
@@ -218,11 +231,9 @@ class RandomShares(RuleBasedStateMachine):
             # whatever happened: where coordinators come again, a learner that waits is served
             world.tell_all()
             object.__setattr__(world.rules.faults, "max_restarts", 10**6)
-            world.fleet.scale_to(world.num_coordinators)
             for share in world.living:
                 object.__setattr__(share.fleet._rules.faults, "max_restarts", 10**6)
-                if share.starting.done():
-                    share.fleet.scale_to(len(share.fleet._slots))
+            world.scale_to(world.num_workers)
             world.publish()
             num = world.queue.capacity
             assert len(world.wait_and_get(num)) == num
@@ -252,6 +263,7 @@ EVENTS = {
     "publish": 3, "look": 2, "coordinator_appears": 8, "coordinator_dies": 1, "call_arrives": 20,
     "coordinator_is_told": 20, "coordinator_looks": 3, "worker_appears": 8, "worker_completes": 20,
     "worker_dies": 1, "worker_raises": 1, "lose_arrays_of_a_queued_fragment": 1, "get": 12,
+    "scale": 1,
 }  # fmt: skip
 
 
@@ -289,6 +301,7 @@ AT_RANDOM = {
     "most": [1, 3, 16],
     "num": [1, 2, 3],
     "num_completed": range(4),
+    "further": range(6),
 }
 
 

@@ -193,8 +193,9 @@ def test_a_learner_in_a_process_of_its_own_makes_native_steps(rllib_ray: None) -
 @pytest.mark.parametrize(
     ("config_cls", "learner_cls", "goal", "num_trained"),
     [
-        # any episode's return: test_rllib_impala_learners.py compares each step with RLlib's
-        (APPOConfig, RolloutsAPPOLearner, 8.0, 2_000),
+        # any episode's return; RLlib's loop waits busily for its actors, for minutes beside other
+        # tests, and test_rllib_impala_learners.py compares each step with RLlib's
+        pytest.param(APPOConfig, RolloutsAPPOLearner, 8.0, 2_000, marks=pytest.mark.slow),
         # the longer form, and the algorithm whose loop APPO's is
         *(
             pytest.param(*classes, 3 * RANDOM_CARTPOLE, 10_000, marks=pytest.mark.slow)

@@ -53,7 +53,9 @@ SUITE = {
     "StackerStack2-v1": "envs/dm_control/stacker.h",
 }
 
-pytestmark = [needs_compiler, pytest.mark.system]
+# their loops take a compiler minutes; CI has the pool's threads, which step them, with sanitizers,
+# and whole episodes in lanes beside MuJoCo without
+pytestmark = [needs_compiler, pytest.mark.slow]
 
 
 @pytest.fixture(scope="session")
@@ -103,7 +105,6 @@ def test_mujoco_is_free_of_races_and_memory_errors(
     run(mujoco_programs[sanitizer], scenario)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_wide_instruction_sets_are_free_of_them_too(

@@ -368,19 +368,23 @@ class RolloutCoordinator(Generic[Rollout]):
         Further workers complete and deliver what they were asked for and then stop. A worker that
         was stopped or benched before comes back as its next incarnation, with its own env_ids and
         new episodes. Unless queue.max_queued_fragments was given, that bound changes accordingly.
+        Of several coordinators each has an equal share of the new number. `Autoscaler` chooses the
+        number from who waits for whom.
 
         Args:
-          num_workers: 1 to placement.max_workers.
+          num_workers: num_coordinators, of which each needs a worker, to placement.max_workers.
         Raises:
           SpecError: num_workers is out of range.
-          ProtocolError: after `drain`, or there were no workers to begin with, or there are several
-            coordinators.
+          ProtocolError: after `drain`, or there were no workers to begin with.
           ClosedError: the coordinator was closed.
+          WorkerError: there are several coordinators, and Ray has ended.
         """
-        if not 1 <= num_workers <= max(1, self._bundles.count):
+        least, most = self._num_coordinators, max(1, self._bundles.count)
+        if not least <= num_workers <= most:
             raise SpecError(
-                f"num_workers is {num_workers}, expected 1 to {self._bundles.count}: give "
-                "RolloutCoordinator as large a placement.max_workers as it may need some day"
+                f"num_workers is {num_workers}, expected {least} to {most}: each coordinator needs "
+                "a worker; give RolloutCoordinator as large a placement.max_workers as it may need "
+                "some day"
             )
         self._runner.scale_to(num_workers)
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from rollouts.errors import ProtocolError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.fleet_thread import ABANDONED_TIMEOUT_S, FleetThread
@@ -154,14 +153,13 @@ class RayRunner(FleetThread):
         self._shares.ask_all()
         return self._shares.reports.stats(super().stats())
 
-    def scale_to(self, num_workers: int) -> None:
-        """See `RolloutCoordinator.scale_to`."""
-        if self._shares is not None:
-            raise ProtocolError(
-                "scale_to() with num_coordinators above 1: shares of the workers do not change; "
-                "leave num_coordinators out, or make another RolloutCoordinator"
-            )
-        super().scale_to(num_workers)
+    def _scale(self, num_workers: int) -> None:
+        if self._shares is None:
+            super()._scale(num_workers)
+            return
+        # a coordinator that was benched starts here with its former share, and is told below
+        self._fleet.scale_to(self._shares.num_coordinators, num_shared=num_workers)
+        self._shares.scale_to(num_workers)
 
     def close(self) -> None:
         """Ends the workers and the inference server, and Ray if it was started here. Idempotent."""

@@ -55,6 +55,7 @@ class Shares:
     Attributes:
       reports: Their reports so far.
       destination: Place where the fragments' arrays are taken.
+      num_coordinators: Coordinators that have an equal share each.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class Shares:
         Args:
           launch: Starts a worker, in a coordinator's process.
           rules: The rules of a fleet of all workers.
-          num_workers: Workers of all coordinators together.
-          num_coordinators: Coordinators that have an equal share each.
+          num_workers: Workers of all coordinators together, until `scale_to`.
+          num_coordinators: See above.
           weights: The store that learns the names of the workers' policies.
         """
         self.reports = ShareReports(num_workers, num_coordinators)
         self.destination = launch.destination
-        self._num_workers, self._num_coordinators = num_workers, num_coordinators
+        self.num_coordinators = num_coordinators
+        self._num_workers = num_workers
         self._weights = weights
         self._recipe = (replace(launch, as_bytes=True), share_rules(rules, num_coordinators))
         self._lock = threading.Lock()
@@ -89,7 +91,7 @@ class Shares:
     def launch(self, config: WorkerConfig) -> ShareHandle:
         """Starts the life `config.incarnation` of the coordinator `config.worker_id`."""
         number = config.worker_id
-        size = share_size(self._num_workers, self._num_coordinators, number)
+        size = share_size(self._num_workers, self.num_coordinators, number)
         recipe = ray.cloudpickle.dumps((share_config(config), size, *self._recipe))
         with connected():
             actor = self._actor_class.remote(own_path(), make_check(), recipe)
@@ -97,6 +99,21 @@ class Shares:
         with self._lock:
             self._newest[number] = handle
         return handle
+
+    def scale_to(self, num_workers: int) -> None:
+        """Makes each coordinator scale its share; waits for none.
+
+        To be called where nobody launches meanwhile: later lives begin with the new share.
+
+        Args:
+          num_workers: Workers of all coordinators together, at least one for each.
+        """
+        self._num_workers = num_workers
+        self.reports.scale_to(num_workers)
+        with self._lock:
+            newest = [*self._newest.items()]
+        for number, handle in newest:
+            handle.scale_to(share_size(num_workers, self.num_coordinators, number))
 
     def note(self, config: WorkerConfig, report: dict[str, Any]) -> None:
         """Keeps what a coordinator reported."""
@@ -167,6 +184,11 @@ class ShareHandle:
                 answered = with_arrays(answered, lambda _: [parcel.bring()])
             return answered, payloads
 
+    def scale_to(self, num_workers: int) -> None:
+        """Makes the coordinator scale its share, once it has started."""
+        with connected():
+            self._actor.scale_to.remote(num_workers)
+
     def report(self) -> Any:
         """Returns Ray's reference to a report. To be called inside `connected`."""
         return self._actor.report.remote()
@@ -218,6 +240,11 @@ def _make_host_class() -> type:
             entries = await asyncio.to_thread(make_parcel, answer.handles)
             infos = [handle.info for handle in answer.handles]
             return (infos, answer.failure, self._share.take_news()), entries
+
+        async def scale_to(self, num_workers: int) -> None:
+            # it has none where it was refused or did not start, and dies with a merge thread
+            if self._share is not None:
+                self._share.scale_to(num_workers)
 
         async def report(self) -> Any:
             return self._share.report()

@@ -91,6 +91,7 @@ def _remote_weights(algo: Any) -> dict[str, dict[str, torch.Tensor]]:
     return dict(states)
 
 
+@pytest.mark.slow  # RLlib's loop waits busily for its actors, for minutes beside other tests
 def test_an_asynchronous_algorithm_takes_its_episodes(rllib_ray: None) -> None:
     config = tag(APPOConfig(), num_env_runners=1)
     config.learners(num_learners=0).training(train_batch_size_per_learner=64)
