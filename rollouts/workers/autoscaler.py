@@ -44,8 +44,8 @@ class Autoscaler:
     `get` waited with the share in which a running worker did, on average:
 
     - The learner waited for more than `learner_wait` of the time: the workers become
-      1 / (1 - share) times as many, as the data of a learner that never waits need, and at most
-      twice as many.
+      1 / (1 - share) times as many, whose data the learner takes without a wait, and at most twice
+      as many.
     - It did not, and workers waited for more than `workers_wait` of the time: so many are taken
       away that the others would wait for half of `workers_wait`, and at most half of them.
     - Neither: nothing changes.
@@ -111,6 +111,8 @@ class Autoscaler:
             return self._num_workers
         stats = self._coordinator.stats()
         waits = _Waits.read(stats, now)
+        # the caller may have scaled them, too
+        self._num_workers = _count(stats, _WANTED)
         running = _count(stats, ("running",))
         if running and not _count(stats, ("starting", "draining")):
             num_workers = self._choose(
@@ -127,7 +129,7 @@ class Autoscaler:
         """Returns how many workers there should be, from the shares of time that each waited."""
         now, wanted = self._num_workers, self._num_workers
         if learner_wait > self._learner_wait:
-            wanted = min(2 * now, math.ceil(now / max(0.5, 1 - learner_wait)))
+            wanted = math.ceil(now / max(0.5, 1 - learner_wait))
         elif workers_wait > self._workers_wait:
             busy = (1 - workers_wait) / (1 - self._workers_wait / 2)
             wanted = max(math.ceil(now / 2), math.ceil(now * busy))

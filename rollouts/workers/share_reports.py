@@ -91,18 +91,16 @@ class ShareReports:
 
         Workers that were taken away keep their row as long as their coordinator lives.
         """
-        rows = []
+        rows: list[dict[str, Any]] = []
         for coordinator in coordinators:
             number, life = coordinator["coordinator"], coordinator["life"]
             report = reports.get((number, life))
-            if report is not None and coordinator["state"] in ("running", "draining"):
-                rows += report["workers"]
-                num_known = len(report["workers"])
-            else:
-                num_known = 0
+            is_there = coordinator["state"] in ("running", "draining")
+            known = report["workers"] if report is not None and is_there else []
+            rows += known
             size = share_size(self._num_workers, self._num_coordinators, number)
             # a report may be older than workers that were added
-            for index in range(num_known, size):
+            for index in range(len(known), size):
                 worker_id = number + index * self._num_coordinators
                 rows.append(_row_of_nobody(worker_id, coordinator))
         return sorted(rows, key=lambda row: int(row["worker_id"]))

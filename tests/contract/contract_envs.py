@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from grid_ids import without_equal_kinds
 from gymnasium import spaces
+from long_forms import slow_beside
 from own_envs import has_compiler
 
 import rollouts
@@ -58,18 +59,12 @@ if has_compiler():
 
 ALL_IDS = LIGHT_IDS + HEAVY_IDS
 # a second scenario of Doom has the same state, and is a process for each environment
-every_id = pytest.mark.parametrize(
-    "env_id",
-    [pytest.param(i, marks=[pytest.mark.slow] * (i in DOOM_IDS[:1])) for i in ALL_IDS],
-)
+every_id = pytest.mark.parametrize("env_id", slow_beside({*ALL_IDS} - {*DOOM_IDS[:1]}, ALL_IDS))
 
 
 def every_kind_of(env_ids: Iterable[str]) -> pytest.MarkDecorator:
     """Parametrises by these ids; `slow` are those that share the code of one before them."""
-    slow = pytest.mark.slow
-    return pytest.mark.parametrize(
-        "env_id", [i if i in KINDS else pytest.param(i, marks=slow) for i in env_ids]
-    )
+    return pytest.mark.parametrize("env_id", slow_beside(KINDS, env_ids))
 
 
 every_kind = every_kind_of(ALL_IDS)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from long_forms import slow_beside
 from own_envs import keep_between_runs
 from quick_nvrtc import Compile, quick_compiler
 
@@ -77,7 +78,7 @@ def assert_is_kernel(cubin: bytes, env_type: str) -> None:
 # `make test-all` sees it.
 on_archs = pytest.mark.parametrize(
     "arch",
-    [pytest.param(arch, marks=[pytest.mark.slow] * (arch != ARCHS[0])) for arch in ARCHS],
+    slow_beside(ARCHS[:1], ARCHS),
 )
 
 
@@ -85,7 +86,7 @@ on_archs = pytest.mark.parametrize(
 @pytest.mark.parametrize("arch", ARCHS[1:])
 @pytest.mark.parametrize(
     "env_type",
-    [one if one == "CartPole" else pytest.param(one, marks=pytest.mark.slow) for one in ALL],
+    slow_beside(["CartPole"], ALL),
 )
 def test_kernels_compile_for_every_gpu(compile_quickly: Compile, env_type: str, arch: str) -> None:
     assert_is_kernel(compile_quickly(source_of(env_type), arch), env_type)

@@ -122,7 +122,7 @@ def test_a_job_that_is_stopped_is_queued_again_and_reaches_its_target(
     assert not (run_dir / "ray_auth_token").exists()
     assert not Path(f"/tmp/ray-{number}").exists()
     # Slurm gives the job the same number again
-    with start_job(tmp_path, number, nodes, *small, "--target-return", "100") as job:
+    with start_job(tmp_path, number, nodes, *small, "--target-return", "475") as job:
         try:
             assert job.wait(HANG_S) == 0, log.read_text()
         finally:

@@ -49,11 +49,11 @@ def test_it_learns_from_what_all_workers_inserted(
     where: tuple[object, ...], tmp_path: Path
 ) -> None:
     # the weights of this seed come to 9 before they learn; others are lucky, seed 1 comes to 226
-    result = dqn(*where, "--seed", 3, "--target-return", 40, "--run-dir", tmp_path)
+    result = dqn(*where, "--seed", 3, "--target-return", 60, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     # 8 in the long run, less the first 1 000 items
     assert 6 < float(match_replay(result)[2]) <= 8.5
-    assert mean_return(result) >= 40
+    assert mean_return(result) >= 60
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
     assert list(tmp_path.glob("events.out.tfevents.*"))
 

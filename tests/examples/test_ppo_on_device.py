@@ -82,12 +82,12 @@ def test_a_policy_with_memory_finds_out_hidden_velocities(
     arguments = ("--device", "cpu-emulation", "--engine", "torch", "--recurrent", "--num-envs", 32)
     learning = ("--gamma", 0.98, "--gae-lambda", 0.8, "--num-epochs", 10, "--num-minibatches", 2)
     done = run_script(
-        SCRIPT, *arguments, *learning, "--total-steps", 30_000, "--run-dir", tmp_path, timeout=600
+        SCRIPT, *arguments, *learning, "--total-steps", 50_000, "--run-dir", tmp_path, timeout=600
     )
     assert done.returncode == 1, done.stderr[-2000:]
-    assert returns_of(tmp_path)[-1] > 65
+    assert returns_of(tmp_path)[-1] > 100
     # the checkpoint says how its network is made
-    assert groups_of(tmp_path)[""]["return"]["mean"] > 65
+    assert groups_of(tmp_path)[""]["return"]["mean"] > 100
 
 
 @pytest.mark.slow
@@ -127,11 +127,11 @@ def test_a_pendulum_of_physics_is_balanced(
     sizes = ("--num-envs", 64, "--rollout-length", 32, "--total-steps", 60_000)
     options = ("--env-id", "InvertedPendulum-v5", "--device", "cpu-emulation", "--engine", "torch")
     done = run_script(
-        SCRIPT, *options, *sizes, "--target-return", 40, "--run-dir", tmp_path, timeout=600
+        SCRIPT, *options, *sizes, "--target-return", 80, "--run-dir", tmp_path, timeout=600
     )
     assert done.returncode == 0, done.stderr[-2000:]
     # MuJoCo's own physics is balanced as well
-    assert groups_of(tmp_path)[""]["return"]["mean"] > 25
+    assert groups_of(tmp_path)[""]["return"]["mean"] > 50
 
 
 def tag(*args: object) -> subprocess.CompletedProcess[str]:

@@ -32,11 +32,11 @@ def recurrent_ppo(
 def test_it_learns_what_nobody_can_without_memory(num_workers: int, tmp_path: Path) -> None:
     # the same network with --no-memory came to 56 at most in 150 000 env-steps (two seeds)
     options = ("--num-workers", num_workers, "--num-envs", 8 if num_workers else 16)
-    result = recurrent_ppo(*options, "--target-return", 70, "--run-dir", tmp_path)
+    result = recurrent_ppo(*options, "--target-return", 80, "--run-dir", tmp_path)
     assert result.returncode == 0, result.stderr
     _, summary = result.stdout.splitlines()
     match = re.match(r"CartPole-v1: mean return (\d+\.\d) over the last 100 episodes, ", summary)
-    assert match and float(match[1]) >= 70
+    assert match and float(match[1]) >= 80
     assert (tmp_path / "training.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from sanitizers import (
     NATIVE,
     SANITIZERS,
     SUPPORT,
-    Group,
     alone,
     build,
     group,
@@ -33,6 +31,7 @@ GROUPS = [
     group("pixels", SRC / "engines" / "pixels", "*.cpp"),
     group("mujoco_envs", SRC / "envs", "dm_control/*.cpp", "mujoco/*.cpp"),
     group("lanes", SRC / "lanes", "[!l]*.cpp"),
+    *alone(SRC / "lanes", "loops_*.cpp"),
     SUPPORT,
 ]
 SCENARIOS = [
@@ -61,18 +60,7 @@ pytestmark = [needs_compiler, pytest.mark.slow]
 @pytest.fixture(scope="session")
 def mujoco_programs() -> dict[str, Path]:
     """mujoco_stress built with each sanitizer."""
-    return build("mujoco_stress", [*GROUPS, *loops_of(baseline=SANITIZERS)])
-
-
-@pytest.fixture(scope="session")
-def wide_programs() -> dict[str, Path]:
-    """The same with the loops of each instruction set, which take minutes to compile."""
-    return build("mujoco_stress_wide", [*GROUPS, *loops_of()])
-
-
-def loops_of(baseline: Iterable[str] = ()) -> list[Group]:
-    """The loops over lanes, one object for each instruction set."""
-    return alone(SRC / "lanes", "loops_*.cpp", baseline)
+    return build("mujoco_stress", GROUPS)
 
 
 @pytest.fixture
@@ -103,11 +91,3 @@ def test_mujoco_is_free_of_races_and_memory_errors(
     mujoco_programs: dict[str, Path], files: None, scenario: str, sanitizer: str
 ) -> None:
     run(mujoco_programs[sanitizer], scenario)
-
-
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_wide_instruction_sets_are_free_of_them_too(
-    wide_programs: dict[str, Path], files: None, scenario: str, sanitizer: str
-) -> None:
-    run(wide_programs[sanitizer], scenario)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 from dm_control_oracle import SPEC, TASKS, compare, flat, make_dm_control, own_fields
+from long_forms import slow_beside
 from scipy import ndimage
 
 import rollouts
@@ -23,11 +24,7 @@ FIRST = {domain: env_id for env_id, (domain, _) in reversed(TASKS.items())}.valu
 
 def few_of(env_ids: Iterable[str]) -> pytest.MarkDecorator:
     """Parametrises by all tasks; those beside `env_ids` are `slow`."""
-    kept = set(env_ids)
-    slow = pytest.mark.slow
-    return pytest.mark.parametrize(
-        "env_id", [i if i in kept else pytest.param(i, marks=slow) for i in TASKS]
-    )
+    return pytest.mark.parametrize("env_id", slow_beside({*env_ids}, TASKS))
 
 
 def test_every_task_is_compared() -> None:

@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 import pytest
 from dm_control_oracle import Changes, compare, make_dm_control, physics_state
+from long_forms import slow_beside
 
 import rollouts
 from rollouts.errors import EnvError
@@ -46,10 +47,7 @@ CHANGES: dict[str, Changes] = {
 }
 # long to load, and they read of the model what another task here reads
 LIKE_OTHERS = ["DogStand-v1", "DogWalk-v1", "QuadrupedFetch-v1", "AcrobotSwingupSparse-v1"]
-every_change = pytest.mark.parametrize(
-    "env_id",
-    [pytest.param(i, marks=[pytest.mark.slow] * (i in LIKE_OTHERS)) for i in CHANGES],
-)
+every_change = pytest.mark.parametrize("env_id", slow_beside({*CHANGES} - {*LIKE_OTHERS}, CHANGES))
 
 
 @every_change

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from long_forms import slow_beside
 
 import rollouts
 from rollouts.errors import SpecError
@@ -160,7 +161,7 @@ SHOWN = (OPTIMISED, 2, 4, 7)
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(i, marks=[pytest.mark.slow] * (i not in SHOWN)) for i in range(len(CASES))],
+    slow_beside(SHOWN, range(len(CASES))),
 )
 def test_every_space_of_one_agent_works_on_the_pool_and_as_a_kernel(
     case: int, tmp_path: Path, request: pytest.FixtureRequest
@@ -270,7 +271,7 @@ SAME = (2, 5, 11, 12)
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(i, marks=[pytest.mark.slow] * (i in SAME)) for i in range(len(REFUSED))],
+    slow_beside({*range(len(REFUSED))} - {*SAME}, range(len(REFUSED))),
 )
 def test_what_it_must_not_declare_is_refused_at_its_line(
     case: int, tmp_path: Path, quickly: None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from long_forms import slow_beside
 from own_envs import HEADERS
 
 import rollouts
@@ -48,7 +49,7 @@ OPTIMISED = "float32"  # as users' compilers do it
 # floats and whole numbers have spaces of their own, and of int64 alone there is one number. The
 # others share the code of these; make test-all tries each
 SHOWN = ("float32", "int16", "int64")
-EACH_TYPE = [pytest.param(name, marks=[pytest.mark.slow] * (name not in SHOWN)) for name in TYPES]
+EACH_TYPE = slow_beside(SHOWN, TYPES)
 
 
 def register(dtype: str, folder: Path) -> str:

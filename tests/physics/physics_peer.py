@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import gymnasium
@@ -11,9 +10,11 @@ import mujoco
 import numpy as np
 import pytest
 import torch
+from long_forms import slow_beside
 
 import rollouts
 from rollouts import _native
+from rollouts.envs.physics.supported import SUITE_IDS
 
 wp = pytest.importorskip("warp")
 
@@ -35,21 +36,18 @@ START_ERRORS = {
 LARGE = ("Dog", "HumanoidCMU", "Quadruped")
 
 
-def one_of_each_task(ids: Iterable[str]) -> list[Any]:
+def one_of_each_task() -> list[Any]:
     """Ids of the suite as parameters, of which one of each task's class is not slow.
 
     The others have its code, and a model of the same parts. `make test-all` goes through them, and
     through those of large models.
     """
     of_class: dict[str, list[str]] = {}
-    for env_id in sorted(ids):
+    for env_id in sorted(SUITE_IDS):
         facts = _native.task_facts(env_id, {}, 1, of_model=False)
         of_class.setdefault(facts["type"], []).append(env_id)
     chosen = {alike[0] for alike in of_class.values() if not alike[0].startswith(LARGE)}
-    return [
-        pytest.param(env_id, marks=() if env_id in chosen else pytest.mark.slow)
-        for env_id in sorted(ids)
-    ]
+    return slow_beside(chosen, sorted(SUITE_IDS))
 
 
 def put_states(

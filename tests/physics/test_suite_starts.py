@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import mujoco
 import numpy as np
 import pytest
 import torch
+from long_forms import slow_beside
 from physics_peer import START_ERRORS
 
 import rollouts
@@ -37,15 +38,6 @@ APART = (
 DRAWN = (*APART, "CheetahRun-v1", "DogFetch-v1")
 # a cheetah's starts take 200 substeps, and large models' kernels long to compile
 FEW = ("BallInCupCatch-v1", "FingerTurnHard-v1", "ManipulatorBringBall-v1")
-
-
-def few_of(ids: Iterable[str]) -> list[Any]:
-    """Ids as parameters, of which those beside `FEW` are slow."""
-    return [
-        pytest.param(one, marks=[pytest.mark.slow] * (one not in FEW)) for one in sorted({*ids})
-    ]
-
-
 NUM_STARTS = 128
 pytestmark = pytest.mark.system
 
@@ -71,7 +63,9 @@ def positions(pool: Any, size: int) -> np.ndarray:
 
 
 # the last bit decides the heights of QuadrupedFetch's starts
-@pytest.mark.parametrize("begun", few_of({*DRAWN} - {"QuadrupedFetch-v1"}), indirect=True)
+@pytest.mark.parametrize(
+    "begun", slow_beside(FEW, sorted({*DRAWN} - {"QuadrupedFetch-v1"})), indirect=True
+)
 def test_starts_are_spread_as_those_of_the_pool_of_threads(begun: Any) -> None:
     env_id = begun.env_spec.id
     pool = rollouts.make_vec(env_id, NUM_STARTS, seed=2)
@@ -104,7 +98,7 @@ def test_a_quadruped_begins_on_the_ground(begun: Any) -> None:
         assert {*np.rint(100 * one[:, height]).tolist()} <= {52, 53}
 
 
-@pytest.mark.parametrize("begun", few_of(APART), indirect=True)
+@pytest.mark.parametrize("begun", slow_beside(FEW, APART), indirect=True)
 def test_nothing_touches_at_a_start(begun: Any) -> None:
     pool = begun.engine.steps.pool
     worlds, host = pool._worlds, copy.copy(pool._worlds.host)
@@ -121,10 +115,9 @@ def test_nothing_touches_at_a_start(begun: Any) -> None:
 # the cheetah's starts take 200 substeps
 @pytest.mark.parametrize(
     "env_id",
-    (
-        pytest.param("CheetahRun-v1", marks=pytest.mark.slow),
-        "FingerTurnHard-v1",
-        "HumanoidWalk-v1",
+    slow_beside(
+        ("FingerTurnHard-v1", "HumanoidWalk-v1"),
+        ("CheetahRun-v1", "FingerTurnHard-v1", "HumanoidWalk-v1"),
     ),
 )
 def test_a_world_goes_on_as_if_its_neighbours_did_not_begin(env_id: str) -> None:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops for AVX2 and FMA: for four simulations at once, and for one.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(ROLLOUTS_BASELINE)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #include <immintrin.h>
 
 #include <cstdint>

@@ -381,11 +381,12 @@ class RolloutCoordinator(Generic[Rollout]):
         """
         least, most = self._num_coordinators, max(1, self._bundles.count)
         if not least <= num_workers <= most:
-            raise SpecError(
-                f"num_workers is {num_workers}, expected {least} to {most}: each coordinator needs "
-                "a worker; give RolloutCoordinator as large a placement.max_workers as it may need "
-                "some day"
+            few = "each coordinator needs a worker"
+            many = (
+                "give RolloutCoordinator as large a placement.max_workers as it may need some day"
             )
+            why = few if 0 < num_workers < least else many
+            raise SpecError(f"num_workers is {num_workers}, expected {least} to {most}: {why}")
         self._runner.scale_to(num_workers)
 
     def drain(self, timeout_s: float | None = None) -> None:

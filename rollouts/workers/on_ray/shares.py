@@ -242,7 +242,7 @@ def _make_host_class() -> type:
             return (infos, answer.failure, self._share.take_news()), entries
 
         async def scale_to(self, num_workers: int) -> None:
-            # it has none where it was refused or did not start, and dies with a merge thread
+            # a coordinator that was refused, or did not start, has no share
             if self._share is not None:
                 self._share.scale_to(num_workers)
 
