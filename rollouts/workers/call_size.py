@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import math
 
-# s; a call that collects for so long is worth the 0.2 ms or so that it costs the driver
-WORTH_S = 0.02
+# s; what a call costs the driver, about: on a slower machine it costs more
+CALL_S = 0.0002
 
-# calls among which a coordinator's share of the fragments in flight is divided: while one call is
-# answered the others keep the workers busy, and a fragment waits for a fourth of the share at most
+# s; a call that collects for so long is worth its cost
+WORTH_S = 100 * CALL_S
+
+# the fewest calls among which the fragments in flight are divided: while one call is answered the
+# others keep the workers busy, and a fragment waits for a fourth of the fragments at most
 CALLS_PER_SHARE = 4
 
 # approximate number of fragments over which their mean time is taken
@@ -30,7 +33,10 @@ class CallSize:
     between.
 
     At most as many fragments are in flight as the learner takes between two versions, so that only
-    about one version is published while a fragment is on its way.
+    about one version is published while a fragment is on its way. Where these are too few for two
+    calls of each worker, fewer workers are asked at a time, in turn, and each for more: with k
+    calls of n fragments workers make k fragments in the time of one, and the driver takes n in
+    the time that a call costs it. So n may grow until the workers are no faster than the driver.
 
     A call waits until there is room for all its fragments, unless a learner waits for fragments
     that were not asked for yet. Room for less than a call is filled at the next tick of the clock.
@@ -64,7 +70,18 @@ class CallSize:
           limit: Fragments that may be in flight and queued.
           per_version: Fragments that the learner takes between two versions.
         """
-        return max(1, min(self.wanted, min(limit, per_version) // max(1, num_calls)))
+        most = min(limit, per_version)
+        size = max(most // max(1, num_calls), min(self._even(most), most // CALLS_PER_SHARE))
+        return max(1, min(self.wanted, size))
+
+    def _even(self, num_fragments: int) -> int:
+        """Returns the size of calls that keep the driver as busy as the workers.
+
+        Args:
+          num_fragments: Fragments of all calls together.
+        """
+        # n fragments in CALL_S, and num_fragments / n in the time of a fragment
+        return math.isqrt(int(num_fragments * CALL_S / max(self._mean_s, 1e-9)))
 
 
 def share_of(limit: int, num_coordinators: int) -> int:

@@ -125,12 +125,14 @@ class QueueLimits:
         driver, with 1 it starts each fragment with the newest weights.
       max_fragments_per_call: Most fragments that one call makes. A call costs the driver the same
         whatever it brings, so fragments that take less than 20 ms share calls: as many as last 20
-        ms together, but no more than let all calls in flight (num_workers * credits_per_worker)
-        bring what the learner takes between two versions of the weights; with
-        max_queued_fragments=None, that many may be in flight and queued together. Fragments of a
-        call have the same weights and arrive together; if the worker's process dies before that,
-        all of them count as interrupted. With a limit on the lag, credits_per_worker=1,
-        merge="ordered" or a direct tensor_transport each fragment has its own call, as with 1 here.
+        ms together, but all calls in flight bring no more than the learner takes between two
+        versions of the weights. Where that is too little for num_workers * credits_per_worker
+        calls, fewer workers are asked at a time, in turn, as long as they are faster than the
+        driver. With max_queued_fragments=None, that many may be in flight and queued together.
+        Fragments of a call have the same weights and arrive together; if the worker's process dies
+        before that, all of them count as interrupted. With a limit on the lag,
+        credits_per_worker=1, merge="ordered" or a direct tensor_transport each fragment has its
+        own call, as with 1 here.
       max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
         newest; None sets no limit. Every sync_mode but "free_running" sets it.
       lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;

@@ -9,7 +9,7 @@ import pytest
 from counter_world import assert_balanced, assert_exactly_once
 from fleet_world import World
 
-from rollouts.workers.call_size import WORTH_S, CallSize
+from rollouts.workers.call_size import CALL_S, WORTH_S, CallSize
 from rollouts.workers.lag import LagRule
 
 QUICK_S = WORTH_S / 4  # four of these fragments are worth a call
@@ -82,6 +82,43 @@ def test_a_version_and_the_room_bound_what_is_in_flight() -> None:
     assert size.allowed(4, limit=9, per_version=35) == 2
     assert size.allowed(4, limit=MANY, per_version=3) == 1
     assert size.allowed(0, limit=0, per_version=0) == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "num_calls", "size"),
+    [
+        # 128 calls would have one fragment each: eleven calls of eleven are as fast as the driver
+        (CALL_S, 128, 11),
+        # four times as slow fragments need twice the workers
+        (4 * CALL_S, 128, 5), (16 * CALL_S, 128, 2), (100 * CALL_S, 128, 1),
+        # few workers have all their calls, and these are larger
+        (16 * CALL_S, 16, 7), (16 * CALL_S, 32, 4),
+    ],
+)  # fmt: skip
+def test_many_workers_are_asked_in_turn_where_the_driver_is_slower(
+    seconds: float, num_calls: int, size: int
+) -> None:
+    found = measured(seconds).allowed(num_calls, limit=MANY, per_version=128)
+    assert found == size
+    if found > 128 // num_calls:
+        # those that are asked make fragments no slower than the driver takes them
+        assert (128 / found) / seconds >= found / CALL_S
+
+
+def test_every_worker_has_its_turn_where_few_are_asked_at_a_time() -> None:
+    num_workers = 32
+    world = World(num_workers, fragment_s=CALL_S, max_queued_fragments=64)
+    world.appear_all()
+    for _ in range(40):
+        world.publish()
+        world.wait_and_get(64)
+    calls = world.fleet.stats()["calls"]
+    assert calls < 0.5 * world.fleet.stats()["fragments"]["requested"]
+    done = [worker["fragments"] for worker in world.fleet.stats()["workers"]]
+    assert min(done) > 0.5 * max(done)
+    assert max(world.lags[-640:]) <= 1
+    assert_exactly_once(world.delivered)
+    assert_balanced(world.fleet.stats())
 
 
 def test_calls_grow_from_one_to_what_is_worth_it() -> None:
