@@ -48,9 +48,9 @@ class Autoscaler:
       as many.
     - It did not, and workers waited for more than `workers_wait` of the time: so many are taken
       away that the others would wait for half of `workers_wait`, and at most half of them.
-    - Neither: nothing changes.
+    - Neither, or both at the same time, because the driver is slower than either: nothing changes.
 
-    Nothing changes either while workers start. In "synchronous" mode both sides wait in turns, so
+    Nothing changes while workers start. In "synchronous" mode both sides wait in turns, so
     workers are added, up to `max_workers`, until the learner waits for less than `learner_wait`.
     """
 
@@ -128,7 +128,10 @@ class Autoscaler:
     def _choose(self, learner_wait: float, workers_wait: float) -> int:
         """Returns how many workers there should be, from the shares of time that each waited."""
         now, wanted = self._num_workers, self._num_workers
-        if learner_wait > self._learner_wait:
+        # if one waited only while the other did not, the shares are 1 at most together
+        if learner_wait + workers_wait > 1 + self._learner_wait:
+            pass
+        elif learner_wait > self._learner_wait:
             wanted = math.ceil(now / max(0.5, 1 - learner_wait))
         elif workers_wait > self._workers_wait:
             busy = (1 - workers_wait) / (1 - self._workers_wait / 2)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -14,20 +15,22 @@ from rollouts import Autoscaler, SpecError
 class Job:
     """A learner that takes `needed` workers' data while it waits for none.
 
-    With fewer workers the learner waits for the rest of the time; of more, each waits as long.
+    With fewer workers the learner waits for the rest of the time; of more, each waits as long. The
+    driver brings the data of at most `brought` workers.
     """
 
-    def __init__(self, num_workers: int, needed: float) -> None:
+    def __init__(self, num_workers: int, needed: float, brought: float = math.inf) -> None:
         self.num_workers, self.needed, self.now = num_workers, needed, 0.0
+        self.brought = brought
         self.num_starting = 0
         self.learner_wait_s = self.workers_wait_s = 0.0
         self.scaled: list[int] = []
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
-        share = self.num_workers / self.needed
-        self.learner_wait_s += seconds * max(0.0, 1 - share)
-        self.workers_wait_s += seconds * self.num_workers * max(0.0, 1 - 1 / share)
+        busy = min(self.num_workers, self.needed, self.brought)
+        self.learner_wait_s += seconds * (1 - busy / self.needed)
+        self.workers_wait_s += seconds * (self.num_workers - busy)
 
     def stats(self) -> dict[str, Any]:
         running = self.num_workers - self.num_starting
@@ -70,6 +73,12 @@ def test_a_step_changes_the_number_by_a_factor_of_two_at_most() -> None:
     few, many = Job(1, needed=64.0), Job(100, needed=1.0)
     assert steps(few, scaler_of(few), 3) == [2, 4, 8]
     assert steps(many, scaler_of(many), 3) == [50, 25, 13]
+
+
+@pytest.mark.parametrize("num_workers", [1, 4, 32, 100])
+def test_no_workers_are_added_where_the_driver_is_the_slowest(num_workers: int) -> None:
+    job = Job(num_workers, needed=10.0, brought=4.0)
+    assert steps(job, scaler_of(job), 8)[-1] <= max(16, num_workers)
 
 
 def test_it_keeps_to_its_bounds() -> None:
