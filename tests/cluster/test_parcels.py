@@ -53,10 +53,12 @@ def take_of_both(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
 
 
 def take_and_kill(coordinator: RolloutCoordinator) -> list[FragmentHandle]:
-    """Takes fragments as `take_of_both`, and kills the coordinators."""
+    """Takes fragments as `take_of_both`, kills the coordinators, and takes until it is noticed."""
     handles = take_of_both(coordinator)
     kill_coordinators_of(coordinator)
-    wait_until(lambda: sum(coordinator.stats()["failures"].values()) >= 2)
+    # calls notice it, of which a full queue makes none
+    while sum(coordinator.stats()["failures"].values()) < 2:
+        handles += coordinator.get_pending(1, TIMEOUT_S)
     return handles
 
 
