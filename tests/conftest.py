@@ -45,14 +45,19 @@ settings.register_profile("random", deadline=None, suppress_health_check=[Health
 settings.load_profile("random" if os.environ.get("ROLLOUTS_RANDOM_TESTS") else "repeatable")
 
 
-class FirstInternalError:
-    """Shows the end of pytest's first internal error last, below those that follow from it."""
+class Failures:
+    """Names each failed test, and last the first internal error of pytest, which others follow."""
 
     def __init__(self) -> None:
         self._first = ""
 
     def pytest_internalerror(self, excrepr: object) -> None:
         self._first = self._first or str(excrepr)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Names a failure at once, also for a run that is ended before its summary."""
+        if report.failed:
+            print(f"\n{report.when} failed: {report.nodeid}", file=sys.__stderr__, flush=True)
 
     def pytest_unconfigure(self) -> None:
         if self._first:
@@ -66,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # the processes of a run send their reports to the first one, which adds them up
     of_first: dict[str, Any] | None = getattr(config, "workerinput", None)
     if of_first is None:
-        config.pluginmanager.register(FirstInternalError())
+        config.pluginmanager.register(Failures())
         for plugin in durations.plugins():
             config.pluginmanager.register(plugin)
     elif durations.CPU in of_first:
@@ -143,11 +148,13 @@ def ray_session() -> Iterator[Any]:
     """
     pytest.importorskip("ray")
     from small_cluster import started
+    from warm_workers import use_warm_workers
 
     from rollouts.support.ray_private import make_tensor_store
     from rollouts.workers.on_ray import room, shares
     from rollouts.workers.on_ray.shared_ray import enter
 
+    use_warm_workers()
     shared = started(lambda: enter(None, num_cpus=3, timeout_s=10.0))
     make_tensor_store()
     with pytest.MonkeyPatch.context() as patched:

@@ -9,10 +9,17 @@ from typing import Any
 import pytest
 from counter_world import CounterCollector, make_policy, wait_until, weights
 from replay_world import Start, make_coordinator, make_service
+from warm_workers import use_warm_workers
 
 from rollouts import RolloutCoordinator
 from rollouts.replay import ReplayService
 from rollouts.workers import CollectOptions
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_workers() -> None:
+    """Tests that start a Ray of their own have its workers quickly."""
+    use_warm_workers()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import psutil
 from processes import HANG_S, environ_with_path
+from warm_workers import use_warm_workers
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ def started(start: Callable[[], T]) -> T:
 
     Ray gives a node 30 s to appear, which cannot be changed, and leaves a late one running.
     """
+    use_warm_workers()
     for attempt in range(NUM_ATTEMPTS):
         before = set(psutil.Process().children())
         try:

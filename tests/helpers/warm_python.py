@@ -8,7 +8,6 @@ imports what, and one run of each example, have a new one all the same.
 
 from __future__ import annotations
 
-import array
 import atexit
 import contextlib
 import functools
@@ -19,12 +18,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 
+SOCKET = "ROLLOUTS_WARM_PYTHON"  # the variable that has the path of the server's socket
 SERVER = Path(__file__).with_name("warm_python_server.py")
+STARTER = Path(__file__).with_name("warm_worker.py")
 MODULES = (
     "numpy",
     "torch",
@@ -32,7 +35,6 @@ MODULES = (
     "torch.utils.tensorboard",
     "matplotlib.pyplot",
     "tqdm",
-    "ray",
     "rollouts",
 )
 
@@ -50,14 +52,16 @@ class Script:
             "cwd": str(where.get("cwd") or os.getcwd()),
             "env": dict(os.environ if where.get("env") is None else where["env"]),
             "new_session": new_session,
+            "new_group": False,
             "unbuffered": unbuffered,
         }
         pipes = [os.pipe() for _ in range(3)]
         (self.stdout, self.stderr, self._status) = (os.fdopen(read) for read, _ in pipes)
         with open(os.devnull) as nothing:
             given = [nothing.fileno(), *(write for _, write in pipes)]
-            rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", given))
-            _server()[0].sendmsg([json.dumps(request).encode()], [rights])
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+                connection.connect(server())
+                socket.send_fds(connection, [json.dumps(request).encode()], given)
         for _, write in pipes:
             os.close(write)
         self.returncode: int | None = None
@@ -122,12 +126,23 @@ def _read(file: IO[str]) -> str:
 
 
 @functools.cache
-def _server() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """The process to fork from, which ends with this one, and the way to it."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    command = [sys.executable, str(SERVER), str(theirs.fileno()), *MODULES]
+def server() -> str:
+    """Starts the process to fork from, which ends with this one; the path of its socket."""
+    if (path := os.environ.get(SOCKET)) is not None:
+        return path  # that of the test which this process is a part of
+    folder = tempfile.TemporaryDirectory(prefix="warm_python")
+    atexit.register(folder.cleanup)
+    path = f"{folder.name}/socket"
+    theirs, ours = os.pipe()
+    command = [sys.executable, str(SERVER), str(theirs), path, *MODULES]
     # a session of its own, so that Ctrl-C in a terminal is not all scripts'
-    server = subprocess.Popen(command, pass_fds=[theirs.fileno()], start_new_session=True)
-    theirs.close()
-    atexit.register(ours.close)
-    return ours, server
+    subprocess.Popen(command, pass_fds=[theirs], start_new_session=True)
+    os.close(theirs)
+    atexit.register(os.close, ours)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    starter = Path(path).with_name("python")
+    starter.write_text(f"#!{sys.executable} -IS\n{STARTER.read_text()}")
+    starter.chmod(0o755)
+    os.environ[SOCKET] = path
+    return path

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that warm_python.py forks scripts from. Arguments: socket's descriptor, modules.
+"""The process that warm_python.py and warm_workers.py fork from.
 
-Each request is one message with four descriptors: standard input, output and error of the script,
-and a pipe that is told the script's process id and then its exit status.
+Arguments: a descriptor whose other end closes when all is over, the path of a socket, modules.
+
+Each request is one message on a connection of its own, with four descriptors: standard input,
+output and error of the script, and a pipe that is told the script's process id and then its exit
+status. Without the fourth nobody is told.
 """
 
 from __future__ import annotations
 
-import array
 import contextlib
 import gc
 import importlib
@@ -16,34 +18,39 @@ import json
 import os
 import random
 import runpy
+import select
 import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+WORKER_MODULES = ("ray._private.workers.default_worker", "rollouts.workers.on_ray.coordinator")
 
-def serve(requests: socket.socket) -> tuple[dict[str, Any], int]:
-    """Forks for each request; returns the request and its pipe in the script's own process."""
+
+def serve(requests: socket.socket, life: int) -> tuple[dict[str, Any], int | None]:
+    """Forks for each request; returns it and its pipe, if any, in the script's own process."""
+    # the kernel forgets a process that has ended, and nobody finds it as a zombie
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        space = socket.CMSG_SPACE(4 * array.array("i").itemsize)
-        message, ancillary, *_ = requests.recvmsg(1 << 20, space)
-        if not message:
+        if life in select.select([requests, life], [], [])[0]:
             os._exit(0)
-        with contextlib.suppress(ChildProcessError):  # there is none yet
-            while os.waitpid(-1, os.WNOHANG) != (0, 0):
-                pass
-        files = array.array("i")
-        files.frombytes(ancillary[0][2])
-        if os.fork() == 0:
+        connection, _ = requests.accept()
+        with connection:
+            message, files, *_ = socket.recv_fds(connection, 1 << 20, 4)
+        if message and os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             requests.close()
-            guard(files[3])
+            os.close(life)
+            status = files.pop() if len(files) == 4 else None
+            if status is not None:
+                guard(status)
             request: dict[str, Any] = json.loads(message)
-            for number in range(3):
-                os.dup2(files[number], number)
-            for file in files[:3]:
+            for number, file in enumerate(files):
+                os.dup2(file, number)
                 os.close(file)
-            return request, files[3]
+            return request, status
         for file in files:
             os.close(file)
 
@@ -59,18 +66,34 @@ def guard(status: int) -> None:
     os._exit(0)
 
 
-def become(request: dict[str, Any], status: int) -> None:
+def hides(entry: str) -> bool:
+    """Tells if a script with this folder in its PYTHONPATH would import other modules from it."""
+    place = Path(entry)
+    if not entry or str(place) in sys.path:
+        return False
+    names = {name.partition(".")[0] for name in sys.argv[3:]}
+    return any((place / name).exists() or (place / f"{name}.py").exists() for name in names)
+
+
+def become(request: dict[str, Any], status: int | None) -> None:
     """Makes this process the one that `python script` would begin with."""
     if request["new_session"]:
         os.setsid()
-    os.write(status, f"{os.getpid()}\n".encode())
-    os.close(status)
+    elif request["new_group"]:
+        os.setpgrp()
+    if status is not None:
+        os.write(status, f"{os.getpid()}\n".encode())
+        os.close(status)
+    path = [one for one in request["env"].get("PYTHONPATH", "").split(os.pathsep) if one]
+    if any(map(hides, path)) or "LD_PRELOAD" in request["env"]:
+        os.chdir(request["cwd"])
+        os.execve(sys.executable, [sys.executable, *request["argv"]], request["env"])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
     sys.argv = request["argv"]
-    sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
+    sys.path[:1] = [str(Path(sys.argv[0]).resolve().parent), *path]
     direct = {"write_through": request["unbuffered"]}
     streams = [io.FileIO(number, "wb" if number else "rb", closefd=False) for number in range(3)]
     sys.stdin = io.TextIOWrapper(io.BufferedReader(streams[0]))
@@ -82,20 +105,35 @@ def become(request: dict[str, Any], status: int) -> None:
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    # Ray read its variables, RAY_AUTH_MODE among them, when the server imported it
-    if raylet := sys.modules.get("ray._raylet"):
-        raylet.Config.initialize("")
 
 
-def main() -> None:
-    requests = socket.socket(fileno=int(sys.argv[1]))
-    for module in sys.argv[2:]:
+def prepare() -> None:
+    """Imports modules. Ray is left out: its library reads variables of its process when loaded."""
+    sys.modules["ray"] = None  # type: ignore[assignment]
+    for module in [*sys.argv[3:], *_modules_of_a_worker()]:
         with contextlib.suppress(ImportError):  # the script will say so
             importlib.import_module(module)
+    del sys.modules["ray"]
     # a collection of garbage in a script would copy all pages of what was imported
     gc.collect()
     gc.freeze()
-    become(*serve(requests))
+
+
+def _modules_of_a_worker() -> list[str]:
+    """The modules that a worker of Ray imports before its first task."""
+    code = f"import {', '.join(WORKER_MODULES)}, sys; print(*sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    names = result.stdout.split()
+    return [name for name in names if name.partition(".")[0] not in ("ray", "__main__")]
+
+
+def main() -> None:
+    requests = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    requests.bind(f"{sys.argv[2]}.new")
+    requests.listen(64)
+    os.rename(f"{sys.argv[2]}.new", sys.argv[2])  # there once it listens
+    prepare()
+    become(*serve(requests, int(sys.argv[1])))
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ray's workers, forked from a process that has imported what they import.
+
+Half of what the tests with Ray computed were the imports of its workers, some 300 of them. The node
+that is started in this process, and the programs that it runs, are as always; so is all that a
+worker does itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from pathlib import Path
+from typing import Any
+
+from warm_python import server
+
+
+class _OtherExecutable:
+    """The module `sys` with another executable."""
+
+    def __init__(self, executable: str) -> None:
+        self.executable = executable
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
+@functools.cache
+def use_warm_workers() -> None:
+    """Makes nodes of Ray that this process starts from now on fork their workers."""
+    from ray._private import services
+
+    services.sys = _OtherExecutable(str(Path(server()).with_name("python")))
