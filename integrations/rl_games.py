@@ -102,8 +102,8 @@ class RolloutsVecEnv(IVecEnv):
           num_actors: Number of environments N.
           env_name: One of `rollouts.env_ids()`.
           update_statistics: False for players: running statistics are those of a checkpoint, and do
-            not change. `env_creator` makes such environments.
-          kwargs: As of `rollouts.make_vec`: seed, num_threads, options of the environment.
+            not change. `env_creator` passes False by default.
+          kwargs: As for `rollouts.make_vec`: seed, num_threads, options of the environment.
 
         Raises:
           SpecError: Another autoreset mode or batch_size, or an observation that rl_games' networks

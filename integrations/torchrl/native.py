@@ -96,7 +96,9 @@ class NativeActor:
 
         Args:
           obs: (N, T, *obs_shape)
-          arrays: action (T, N, ...), log_prob, value (T, N) and inputs (T, N, k).
+          arrays: The rollout's "action" (T, N, ...), "log_prob" and "value" (T, N), and "inputs",
+            the distribution's parameters (T, N, k).
+
         Returns:
           Tensors (N, T, ...), contiguous.
         """

@@ -307,8 +307,8 @@ def simulated_limits(task: DriverTask, costs: Sequence[DriverCost]) -> dict[str,
       task: The work of the contestants.
       costs: Their costs.
     Returns:
-      "RolloutCoordinator" and "one fragment a call" -> fragments per second. The simulator decides
-      how many fragments share a call.
+      Fragments per second of "RolloutCoordinator" and of "one fragment a call". The simulator
+      decides how many fragments share a call.
     """
     every = task.publish_every or task.num_fragments
     models = {

@@ -198,9 +198,9 @@ class VectorEnv(PoolFace[A], GymnasiumVectorEnv[A, A, A]):
         Args:
           timeout_s: Seconds to wait; None waits for ever.
           min_envs, max_envs: Returns as soon as min_envs environments have finished, with all that
-            have finished by then, at most max_envs. If only one is given, the other is batch_size,
-            or the given one where batch_size would make min_envs larger than max_envs. Asynchronous
-            mode only. Arrays are copies if the rows lie in two of the pool's buffers.
+            have finished by then, at most max_envs. With only one given, min_envs is
+            min(batch_size, max_envs), or max_envs is max(batch_size, min_envs). Asynchronous mode
+            only. Arrays are copies if the rows lie in two of the pool's buffers.
 
         Returns:
           As `step`. In synchronous mode the rows sent since the last recv, in the order

@@ -58,7 +58,7 @@ def split_functions(
 
     Args:
       options: As `make_vec` takes them.
-      own_model: Whether they are options of MuJoCo-v0; those of other ids stay as they are.
+      own_model: Whether they are options of MuJoCo-v0. Those of other ids have no functions.
 
     Returns:
       Plain options (lists of names as text, paths as absolute text), and functions by name.

@@ -5,8 +5,7 @@ A register holds `size` float32 features for each row of a batch. Register 0 is 
 observation, followed by the memory of the episode, if there is any. Operation i writes register i +
 1, and no register is written twice. `rollouts.policies.trace` makes a program from a torch module.
 The program does not contain the weights: `parameters_of` reads them from the module's state_dict
-  whenever they
-change.
+whenever they change.
 
 kind          inputs  params                numbers      what is written
 linear        x       weight, [bias]                     weight (size, in) @ x + bias (size,)

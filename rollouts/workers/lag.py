@@ -36,8 +36,8 @@ class LagRule:
     block   Collection stops before it makes them: with F fragments taken per version, no more
             than max_lag * F are in flight and queued together, and with max_lag = 0 only those
             that a `get` is waiting for. Fragments that grow too old nevertheless, because F changed
-            or a slow worker was overtaken, are discarded as under "drop". Fragments that a waiting
-            `get` lacks are always asked for, so that this cannot deadlock.
+            or a slow worker was overtaken by others, are discarded as under "drop". Fragments that
+            a waiting `get` lacks are always asked for, so that this cannot deadlock.
     """
 
     max_lag: int | None = None

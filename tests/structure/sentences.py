@@ -45,7 +45,7 @@ def comments(text: str, mark: str) -> Iterator[Part]:
         if block:
             yield number - len(block), "\n".join(block)
             block = []
-        if behind := re.search(rf"\S {{2,}}{mark} (.*)$", line):
+        if behind := re.search(rf"\S {{2,}}{mark} (?!type: |noqa)(.*)$", line):
             yield number, behind[1]
 
 

@@ -74,7 +74,7 @@ void BufferRing::Discard(std::int64_t sequence) {
 std::vector<std::shared_ptr<BatchBuffer>> BufferRing::Clear() {
   std::vector<std::shared_ptr<BatchBuffer>> buffers;
   for (Slot& slot : slots_) {
-    // buffers handed out stay with their receivers, whose Release resets them
+    // those handed out stay with their receivers; CpuPool::Release resets their users
     if (slot.handed_out == 0) buffers.push_back(std::move(slot.buffer));
   }
   slots_.clear();

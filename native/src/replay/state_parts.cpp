@@ -167,8 +167,8 @@ void LoadedChunks::CheckRange(std::int64_t first, std::int64_t count, std::int64
   for (std::int64_t i = first + 1; i < first + count; ++i) CheckState(Follows(i));
 }
 
-// Throws unless rows [start, start + length) lie in `count` chunks, with the frames of the first
-// row, and so of all.
+// Throws unless rows [start, start + length) lie in chunks [first, first + count). These chunks
+// also have to hold the frames that row `start` stacks: those of later rows are then there, too.
 void LoadedChunks::CheckRows(std::int64_t first, std::int64_t count, std::int64_t start,
                              std::int64_t length) const {
   const Chunk& last = *chunks_[first + count - 1];

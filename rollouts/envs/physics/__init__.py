@@ -6,6 +6,6 @@ step and a reset. `pool.py` has the order of a step, which one graph replays (`g
 where the user's functions are called between them (`functions.py`). `worlds.py` has mujoco_warp's
 model and data, and `model_fields.py` the differences between worlds' models. `header_task.py` makes
 kernels from the C++ pool's headers, for tasks of Gymnasium and of the DeepMind Control Suite.
-`own_task.py` is for a user's own model. `kernels/`, in Warp's subset of Python, has their parts and
-the rules of an episode.
+`own_task.py` is for a user's own model. `kernels/` has the functions in Warp's subset of Python
+that these modules launch, and the rules of an episode.
 """

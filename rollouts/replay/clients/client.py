@@ -62,7 +62,7 @@ class ReplayClient(SampledReplay):
     counted as sampled: stats()["clients"] has their number. If a shard dies meanwhile, its part is
     drawn again, from the restarted shard or from others, within the same admission.
 
-    Picklable: pass it to an actor; there it begins without batches on their way. Thread-safe.
+    Picklable: an actor that gets one requests its own batches. Thread-safe.
 
     Example:
       @ray.remote

@@ -99,7 +99,7 @@ class RolloutCoordinator(Generic[Rollout]):
       faults: See `FaultPolicy`: how often a worker is started again, and how long it may take.
       queue: See `QueueLimits`: how many fragments may be on their way, how old they may be, and in
         which order they come.
-      weights: See `WeightTransport`: 16 bits, changed arrays alone, number of the first version.
+      weights: See `WeightTransport`: how they are stored and sent, and the first version's number.
       collect: See `CollectOptions`: environments or a collector of your own, and what a fragment
         contains.
       inference: See `Inference`: the actor in which one policy acts for all workers; None for a

@@ -49,8 +49,8 @@ using size_t = decltype(sizeof(0));
 
 namespace rollouts {
 
-// Tells if this is compiled as a kernel, for a GPU or for the host in its place: each loop is then
-// run by one thread, and nothing vectorises it.
+// Tells if this is compiled as a kernel, for a GPU or for a CPU that emulates one: one thread then
+// runs each loop, and nothing vectorises it.
 #if defined(ROLLOUTS_KERNEL) || defined(__CUDACC_RTC__)
 inline constexpr bool kInKernel = true;
 #else

@@ -102,7 +102,7 @@ ROLLOUTS_HD inline void WriteRow(const From (&from)[kSize], std::uint8_t* array,
   }
 }
 
-// A light environment on the device, where nothing can be thrown.
+// A light environment on the device, which notes failures, because nothing can be thrown there.
 template <typename Env, typename ObsTo>
 struct DeviceEnv : LightEnv<Env> {
   bool failed = false;  // in some step

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A heavy environment behind virtual calls, and its type as a table of functions: the batch's code
-// is compiled once, and each environment adds only its own. A virtual call costs little next to an
-// engine's step.
+// An abstract class for heavy environments, and a table of functions for each type of them: so the
+// batch's code is compiled once, not for each type. A virtual call costs little next to an engine's
+// step.
 #pragma once
 
 #include <array>

@@ -65,9 +65,9 @@ class Table {
   Table(const TableSpec& spec, ChunkAllocator& allocator);
   ~Table();
 
-  // Inserts items one by one, as the rate limiter admits them, until the deadline (none: only Close
-  // ends a wait early). Takes over the references of the items inserted, writes their keys, and
-  // returns their number. `generation` is the value of generation() when the runs were made:
+  // Inserts items one by one, as the rate limiter admits them, until the deadline; without one,
+  // only Close ends a wait early. Takes over the references of the items inserted, writes their
+  // keys, and returns their number. `generation` is that of generation() when the runs were made:
   // ProtocolError when another state was loaded since. A NaN priority stands for the highest that
   // the table has seen. Throws ClosedError. Throws only before the first insert; after it, the call
   // ends early instead.
@@ -107,7 +107,7 @@ class Table {
   // Wakes all waiting calls; they and all later Inserts and Samples throw ClosedError.
   void Close();
 
-  // The highest generation of an item, chosen so that keys are not negative.
+  // The highest Item::generation: 31 bits, because it is the upper half of a key, which is signed.
   static constexpr std::uint32_t kGenerations = 0x7FFFFFFF;
 
   // For saved states; the caller holds mutex().

@@ -11,7 +11,8 @@
 
 namespace rollouts {
 
-// An environment's episode; its env_id is not part of the state.
+// Writes how far an episode is. The environment's number is left out: a state may be restored into
+// another environment.
 inline void PutClock(StateWriter& writer, const EpisodeClock& clock) {
   writer.Put(clock.seed);
   writer.Put(clock.stream_id);

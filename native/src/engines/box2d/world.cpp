@@ -179,7 +179,7 @@ std::int32_t PlanarWorld::AddHinge(const PlanarHinge& hinge) {
   definition.bodyB = engine_->bodies[hinge.body_b];
   definition.localAnchorA = Vec(hinge.anchor_a);
   definition.localAnchorB = Vec(hinge.anchor_b);
-  // as in Box2D's binding for Python: the angle between the bodies at their creation counts as 0
+  // as in Box2D's binding for Python: the angle between the bodies now counts as 0
   definition.referenceAngle = static_cast<float>(
       double{definition.bodyB->GetAngle()} - double{definition.bodyA->GetAngle()});
   definition.enableMotor = true;

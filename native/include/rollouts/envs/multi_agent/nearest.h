@@ -46,7 +46,7 @@ class NearestPoints {
   static constexpr std::int32_t kLanes = 16;   // points that one loop compares at once
   static constexpr std::int32_t kListed = 32;  // the most that Rank orders
   static constexpr std::int32_t kNear = 48;    // the most that a kernel's thread lists
-  static constexpr float kWider = 1.25f;       // searched distance / the last step's reach
+  static constexpr float kWider = 1.25f;       // the searched distance, in reaches
   static constexpr float kLeast = 1e-15f;      // distances whose squares are exact enough
   // Points within this share of the searched distance are nearer than all points outside it,
   // however distances are rounded.
