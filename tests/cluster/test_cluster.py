@@ -20,6 +20,7 @@ pytestmark = pytest.mark.system
 CLUSTER = """
 import os
 os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+os.environ["ROLLOUTS_WARM_PYTHON"] = ""  # a worker's parent is to be its node's raylet
 import json, subprocess, sys, threading
 import psutil
 from ray._private import ray_constants

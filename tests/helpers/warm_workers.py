@@ -9,11 +9,12 @@ worker does itself.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from warm_python import server
+from warm_python import SOCKET, server
 
 
 class _OtherExecutable:
@@ -28,7 +29,12 @@ class _OtherExecutable:
 
 @functools.cache
 def use_warm_workers() -> None:
-    """Makes nodes of Ray that this process starts from now on fork their workers."""
+    """Makes nodes of Ray that this process starts from now on fork their workers.
+
+    Such a worker is no child of its node. Where ROLLOUTS_WARM_PYTHON is empty nothing changes.
+    """
+    if os.environ.get(SOCKET) == "":
+        return
     from ray._private import services
 
     services.sys = _OtherExecutable(str(Path(server()).with_name("python")))
