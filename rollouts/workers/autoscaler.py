@@ -50,8 +50,8 @@ class Autoscaler:
       away that the others would wait for half of `workers_wait`, and at most half of them.
     - Neither, or both at the same time, because the driver is slower than either: nothing changes.
 
-    Nothing changes while workers start. In "synchronous" mode both sides wait in turns, so
-    workers are added, up to `max_workers`, until the learner waits for less than `learner_wait`.
+    Nothing changes while workers start. In "synchronous" mode both sides wait in turns, so workers
+    are added, up to `max_workers`, until the learner waits for less than `learner_wait`.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class Autoscaler:
 
     def _choose(self, learner_wait: float, workers_wait: float) -> int:
         """Returns how many workers there should be, from the shares of time that each waited."""
-        now, wanted = self._num_workers, self._num_workers
-        # if one waited only while the other did not, the shares are 1 at most together
+        now = wanted = self._num_workers
+        # sides that wait in turns have shares of 1 together, at most
         if learner_wait + workers_wait > 1 + self._learner_wait:
-            pass
+            wanted = now  # both wait for the driver
         elif learner_wait > self._learner_wait:
             wanted = math.ceil(now / max(0.5, 1 - learner_wait))
         elif workers_wait > self._workers_wait:

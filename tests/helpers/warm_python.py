@@ -19,7 +19,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,7 +51,6 @@ class Script:
             "cwd": str(where.get("cwd") or os.getcwd()),
             "env": dict(os.environ if where.get("env") is None else where["env"]),
             "new_session": new_session,
-            "new_group": False,
             "unbuffered": unbuffered,
         }
         pipes = [os.pipe() for _ in range(3)]
@@ -133,14 +131,16 @@ def server() -> str:
     folder = tempfile.TemporaryDirectory(prefix="warm_python")
     atexit.register(folder.cleanup)
     path = f"{folder.name}/socket"
-    theirs, ours = os.pipe()
-    command = [sys.executable, str(SERVER), str(theirs), path, *MODULES]
-    # a session of its own, so that Ctrl-C in a terminal is not all scripts'
-    subprocess.Popen(command, pass_fds=[theirs], start_new_session=True)
-    os.close(theirs)
+    life, ours = os.pipe()
     atexit.register(os.close, ours)
-    while not os.path.exists(path):
-        time.sleep(0.01)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as requests:
+        requests.bind(path)
+        requests.listen(64)
+        given = (life, requests.fileno())
+        command = [sys.executable, str(SERVER), *map(str, given), *MODULES]
+        # a session of its own, so that Ctrl-C in a terminal is not all scripts'
+        subprocess.Popen(command, pass_fds=given, start_new_session=True)
+    os.close(life)
     starter = Path(path).with_name("python")
     starter.write_text(f"#!{sys.executable} -IS\n{STARTER.read_text()}")
     starter.chmod(0o755)

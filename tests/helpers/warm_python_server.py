@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that warm_python.py and warm_workers.py fork from.
 
-Arguments: a descriptor whose other end closes when all is over, the path of a socket, modules.
+Arguments: descriptors, of a pipe that closes when all is over and of the socket for requests, and
+modules.
 
 Each request is one message on a connection of its own, with four descriptors: standard input,
 output and error of the script, and a pipe that is told the script's process id and then its exit
@@ -79,7 +80,7 @@ def become(request: dict[str, Any], status: int | None) -> None:
     """Makes this process the one that `python script` would begin with."""
     if request["new_session"]:
         os.setsid()
-    elif request["new_group"]:
+    elif request.get("new_group"):
         os.setpgrp()
     if status is not None:
         os.write(status, f"{os.getpid()}\n".encode())
@@ -128,10 +129,7 @@ def _modules_of_a_worker() -> list[str]:
 
 
 def main() -> None:
-    requests = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    requests.bind(f"{sys.argv[2]}.new")
-    requests.listen(64)
-    os.rename(f"{sys.argv[2]}.new", sys.argv[2])  # there once it listens
+    requests = socket.socket(fileno=int(sys.argv[2]))
     prepare()
     become(*serve(requests, int(sys.argv[1])))
     runpy.run_path(sys.argv[0], run_name="__main__")

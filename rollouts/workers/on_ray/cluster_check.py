@@ -94,7 +94,7 @@ def _join(address: str | None, timeout_s: float) -> RaySession:
         except SpecError:
             if time.monotonic() > end:
                 raise
-            time.sleep(_LOOK_S)
+            time.sleep(_LOOK_S)  # nobody tells when the head can be joined
 
 
 def _wait_for_nodes(num_nodes: int, timeout_s: float) -> list[NodeState]:
