@@ -27,6 +27,10 @@ sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 # processes of a run, which share the cores. libgomp reads it when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Workers of each Ray that tests start get as much of a CPU as the other processes of a run. At the
+# niceness 15 that Ray gives them, one that began beside six busy processes took over three minutes.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 # Tianshou compiles with numba for ten seconds in each process what no test here is about.
 os.environ.setdefault("NUMBA_DISABLE_JIT", "1")
 

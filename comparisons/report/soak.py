@@ -88,11 +88,12 @@ def run_soak(
       EngineError: torch or Ray are missing.
     """
     samples: list[dict[str, Any]] = []
-    started = time.monotonic()
+    started, elapsed_s = time.monotonic(), 0.0
     with _Everything(seed) as everything:
-        while not samples or time.monotonic() - started < seconds:
+        while not samples or elapsed_s < seconds:
             everything.round()
-            sample = {"seconds": round(time.monotonic() - started, 1), **held()}
+            elapsed_s = time.monotonic() - started
+            sample = {"seconds": round(elapsed_s, 1), **held()}
             sample["worker_kills"] = everything.kills
             samples.append(sample)
             if on_round is not None:

@@ -183,8 +183,8 @@ class Coordinated:
     api = "get"
     notes: tuple[str, ...] = (
         "The worker's pool has `threads` threads; the caller only receives.",
-        "Ray runs workers at niceness 15 unless RAY_worker_niceness says otherwise: on a busy "
-        "machine they get less of a CPU than the calling process, and this ratio tells little.",
+        "In a Ray that was there before, the worker has niceness 15 unless it was started with "
+        "RAY_worker_niceness=0: on a busy machine this ratio then tells little.",
     )
 
     def __init__(self, task: Task) -> None:

@@ -196,6 +196,9 @@ class Fleet:
         if offer is None or self._is_draining or self._is_stopped:
             return
         levels = self._queue.levels()
+        # a queue that was closed before its levels were read is empty, but nobody takes from it
+        if self._queue.closed:
+            return
         limit, promised = self._limit(levels), self._merge.outstanding(self._num_in_flight)
         room = limit - levels.depth - promised
         demand = Demand(

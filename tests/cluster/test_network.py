@@ -242,7 +242,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = Path(tempfile.mkdtemp(prefix="net", dir="/tmp"))
     environ = {k: v for k, v in environ_with_path().items() if not k.startswith("RAY_")}
     environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    environ |= {"RAY_USAGE_STATS_ENABLED": "0"}
+    environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     clock = {"LD_PRELOAD": str(clock_library(tmp_path_factory.mktemp("clock")))}
     # silence, and not only a refused connection, shall be noticed in some seconds
     checks = QUICK_HEALTH_CHECKS | {"health_check_timeout_ms": 5000}

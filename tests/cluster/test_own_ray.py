@@ -81,6 +81,10 @@ def inspect(c):
             commands.append(pathlib.Path(f"/proc/{pid}/cmdline").read_text())
     assert any("gcs_server" in command for command in commands)
     assert not [command for command in commands if "monitor.py" in command]
+    workers = [one["pid"] for one in c.stats()["workers"]]
+    assert len(workers) == 2
+    for pid in workers:
+        assert os.getpriority(os.PRIO_PROCESS, pid) == os.getpriority(os.PRIO_PROCESS, 0)
 run(2)
 assert not ray.is_initialized()
 """
@@ -265,13 +269,15 @@ except SystemExit:
 
 
 def run_script(script: str, cwd: Path) -> str:
-    """Runs COMMON and the script in `cwd`, with this process's path."""
+    """Runs COMMON and the script in `cwd`, with this process's path and Ray's own niceness."""
+    environ = environ_with_path()
+    environ.pop("RAY_worker_niceness", None)
     (cwd / "scripts").mkdir()
     (cwd / "scripts" / "script.py").write_text(COMMON + script)
     result = subprocess.run(
         [sys.executable, "scripts/script.py"],
         cwd=cwd,
-        env=environ_with_path(),
+        env=environ,
         capture_output=True,
         text=True,
         timeout=600,

@@ -10,6 +10,7 @@ from counter_world import assert_balanced, assert_exactly_once
 from fleet_world import HANG_TIMEOUT_S, World
 
 from rollouts.errors import ClosedError, WorkerError
+from rollouts.learner.fetching import Claim
 from rollouts.workers.lag import LagRule
 
 
@@ -221,6 +222,21 @@ def test_drain_delivers_what_was_asked_for_and_then_says_so() -> None:
     assert len(world.get(4)) == 4
     with pytest.raises(ClosedError, match="drained"):
         world.get(1)
+
+
+@pytest.mark.parametrize("is_wanted", [False, True])
+def test_a_closed_queue_asks_for_nothing(is_wanted: bool) -> None:
+    world = started(2)
+    world.work()
+    num_requested = world.fleet.stats()["fragments"]["requested"]
+    if is_wanted:
+        world.queue.begin(Claim(num_requested + 1))
+    before = num_open(world)
+    world.queue.close()
+    for turn in (world.fleet.make_calls, world.fleet.look, world.fleet.take_news):
+        turn()
+    assert num_open(world) == before
+    assert world.queue.depth == 0
 
 
 def test_stop_counts_what_was_completed_but_not_yet_taken_over() -> None:

@@ -141,13 +141,17 @@ def _start_ray(num_cpus: int) -> None:
 
 
 def _start_ray_once(num_cpus: int) -> None:
-    """Starts a Ray without a dashboard, usage reports, or ports beyond loopback."""
-    quiet = {"RAY_USAGE_STATS_ENABLED": "0"}
+    """Starts a Ray without a dashboard, usage reports, or ports beyond loopback.
+
+    Its workers have the priority of other programs. By default Ray gives them niceness 15, at which
+    one gets a sixtieth of a CPU beside two busy programs, and may not even start in time.
+    """
+    defaults = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     with (
         loopback_only() as loopback,
         without_monitors(),
         nothing_left_of_a_failed_start(),
-        _environment(quiet | loopback),
+        _environment(defaults | loopback),
         _own_sigterm(),
     ):
         ray.init(
