@@ -95,7 +95,7 @@ test-tests: check-style
 # nodes die, scripts that end in each way a process can, environments of the user's own compiled, families
 # beside their references for whole episodes, examples from end to end, and with the newest Gymnasium
 # what changes with it. They wait half of the time.
-test-system: TEST_PROCESSES = 4
+test-system: TEST_PROCESSES = 3
 test-system: setup $(NEWEST)/.gymnasium
 	$(TIMED) test-system tests $(PY) $(PYTEST) -m "system and not slow and not wheels" $(SYSTEM_TESTS)
 	$(TIMED) test-system newest-gymnasium $(NEWEST)/bin/python $(PYTEST) -n 2 $(NEWEST_TESTS)

@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 # makes `ray.get` copy tensors of another process through the object store
@@ -158,20 +158,31 @@ def nothing_left_of_a_failed_start() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_monitors() -> Iterator[None]:
-    """Keeps a Ray that is started inside from starting two processes that it does not need.
+    """Keeps a Ray that is started inside from starting three processes that it does not need.
 
     The log monitor lists the session's files ten times a second, to show them to drivers; ours asks
     for none. The autoscaler's monitor adds nodes to a cluster and removes them. `ray.init` has no
-    argument for either; `ray.cluster_utils.Cluster` takes the same two.
+    argument for either; `ray.cluster_utils.Cluster` takes the same two. The dashboard's process is
+    started, and waited for, even with `include_dashboard=False`: it would then report usage alone.
     """
-    parameter = sys.modules["ray._private.parameter"]
+    parameter, node = (sys.modules[f"ray._private.{name}"] for name in ("parameter", "node"))
     of_nodes = parameter.RayParams
     # a Ray without one of these has another way to decide: it starts the process
     known = inspect.signature(of_nodes).parameters
     wanted = {"include_log_monitor": False, "no_monitor": True}
     fewer = {name: value for name, value in wanted.items() if name in known}
+    start_api_server: Callable[..., None] | None = getattr(node.Node, "start_api_server", None)
+
+    def start_if_asked(this: Any, **how: Any) -> None:
+        if start_api_server is not None and how.get("include_dashboard") is not False:
+            start_api_server(this, **how)
+
     parameter.RayParams = functools.partial(of_nodes, **fewer)  # type: ignore[attr-defined]
+    if start_api_server is not None:
+        node.Node.start_api_server = start_if_asked
     try:
         yield
     finally:
         parameter.RayParams = of_nodes  # type: ignore[attr-defined]
+        if start_api_server is not None:
+            node.Node.start_api_server = start_api_server

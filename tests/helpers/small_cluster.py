@@ -13,6 +13,8 @@ import psutil
 from processes import HANG_S, environ_with_path
 from warm_workers import use_warm_workers
 
+from rollouts.support.ray_private import without_monitors
+
 T = TypeVar("T")
 
 # for tests that lose nodes: Ray would take 30 s to notice. A killed node refuses connections at
@@ -23,14 +25,8 @@ QUICK_HEALTH_CHECKS = {
     "health_check_timeout_ms": 20000,
     "health_check_failure_threshold": 4,
 }
-# with ray[default] installed a head would start a dashboard of a dozen processes; nobody reads
-# these nodes' logs, and they do not scale
-NODE_ARGS = {
-    "object_store_memory": 100 << 20,
-    "include_dashboard": False,
-    "include_log_monitor": False,
-    "no_monitor": True,
-}
+# with ray[default] installed a head would start a dashboard of a dozen processes
+NODE_ARGS = {"object_store_memory": 100 << 20, "include_dashboard": False}
 IN_A_PROCESS = """
 import sys
 from small_cluster import add_node, start_cluster
@@ -82,13 +78,16 @@ def cluster_of_its_own(*, num_cpus: int) -> Iterator[str]:
 def started(start: Callable[[], T]) -> T:
     """Calls `start` again where a node was too slow for Ray, after ending what it had started.
 
+    Nobody reads these nodes' logs, and they do not scale.
+
     Ray gives a node 30 s to appear, which cannot be changed, and leaves a late one running.
     """
     use_warm_workers()
     for attempt in range(NUM_ATTEMPTS):
         before = set(psutil.Process().children())
         try:
-            return start()
+            with without_monitors():
+                return start()
         except Exception as error:
             is_last = attempt == NUM_ATTEMPTS - 1
             if is_last or "timed out during startup" not in str(error):

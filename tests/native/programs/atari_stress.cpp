@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     std::printf("roms\nthreads\n");
     return 0;
   }
-  if (!std::strcmp(argv[1], "roms")) PlayRoms(40);
+  if (!std::strcmp(argv[1], "roms")) PlayRoms(16);
   if (!std::strcmp(argv[1], "threads")) PlayTogether();
   return std::strcmp(argv[1], "roms") && std::strcmp(argv[1], "threads");
 }

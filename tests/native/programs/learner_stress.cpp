@@ -197,7 +197,7 @@ std::vector<std::vector<float>> Train(unsigned seed, std::int32_t num_threads) {
   const std::vector<bool> trained(module.views.size(), true);
   PpoLearner learner(module.program, module.views, trained, head, {}, num_threads);
   const auto kind = static_cast<OptimizerKind>(Between(random, 0, 3));
-  for (std::int64_t steps = 0; steps < 40;) {
+  for (std::int64_t steps = 0; steps < 16;) {
     const std::int64_t count = Between(random, 1, state_size > 0 ? 80 : 600);
     const std::int32_t num_steps = state_size > 0 ? Between(random, 1, 12) : 1;
     const Batch batch(random, count, num_steps, obs_size, actions, state_size);

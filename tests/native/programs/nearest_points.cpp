@@ -168,7 +168,7 @@ void CheckUnsorted(World& world, std::int32_t k) {
     x[id] = world.in[i] ? world.x[i] : std::numeric_limits<float>::infinity();
     y[id] = world.y[i];
   }
-  for (std::int32_t row = 0; row < world.n; row += 1 + world.n / 40) {
+  for (std::int32_t row = 0; row < world.n; row += 1 + world.n / 12) {
     if (!world.in[row]) continue;
     CheckFound(world, UnsortedPoints{x.data(), y.data(), world.n}, row,
                static_cast<std::int32_t>(world.id[row]), k);
@@ -180,7 +180,7 @@ void CheckCells(World& world, std::int32_t k, std::mt19937& random) {
   alone.sorting.SortAlone();
   SortTogether(together.sorting, together.cells, world.n, random);
   CHECK(alone == together);
-  for (std::int32_t row = 0; row < world.n; row += 1 + world.n / 40) {
+  for (std::int32_t row = 0; row < world.n; row += 1 + world.n / 12) {
     if (world.in[row]) CheckFound(world, alone.cells, row, alone.place[row], k);
   }
 }
