@@ -152,6 +152,8 @@ def test_groups_of_agents_have_policies_of_their_own(
     assert len(groups_of(tmp_path, "--episodes", "2")["runner"]["returns"]) == 200
 
 
+# the steps are those of the test before; runners of the grid learn above
+@pytest.mark.slow
 def test_taggers_learn(tmp_path: Path) -> None:
     # 1.0 before; 1.4 after 28 000, 1.5 after 40 000 env-steps with seed 1. A fifth of the runners:
     # each costs as much as a tagger

@@ -143,8 +143,8 @@ def _start_ray(num_cpus: int) -> None:
 def _start_ray_once(num_cpus: int) -> None:
     """Starts a Ray without a dashboard, usage reports, or ports beyond loopback.
 
-    Its workers have the priority of other programs. By default Ray gives them niceness 15, at which
-    one gets a sixtieth of a CPU beside two busy programs, and may not even start in time.
+    Its workers have the priority of this program. By default Ray gives them niceness 15: where
+    other programs keep all CPUs busy, a worker has a thirtieth of one, and may start too late.
     """
     defaults = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
     with (
