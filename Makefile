@@ -10,8 +10,8 @@ NEWEST := .venv-newest
 WHEELS := .venv-wheels
 PEERS := .venv-peers
 RUN_DIR ?= runs/demo
-# processes that share the test files; those of one file stay together. Much of what they do is to
-# wait for processes of Ray: one more than two cores
+# processes that share the test files; those of one file stay together. Two cores compute all the time
+# with three of them, so a fourth would only take memory
 TEST_PROCESSES ?= 3
 CHECK = -m pytest -q -n 2 --dist loadfile -m "not system and not slow and not wheels" $(CHECK_WITHOUT) $(CHECK_TESTS)
 PYTEST = -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
@@ -94,8 +94,7 @@ test-tests: check-style
 # requirements resolved against the public index, some 300 processes of Ray whose workers, shards and
 # nodes die, scripts that end in each way a process can, environments of the user's own compiled, families
 # beside their references for whole episodes, examples from end to end, and with the newest Gymnasium
-# what changes with it. They wait half of the time.
-test-system: TEST_PROCESSES = 3
+# what changes with it.
 test-system: setup $(NEWEST)/.gymnasium
 	$(TIMED) test-system tests $(PY) $(PYTEST) -m "system and not slow and not wheels" $(SYSTEM_TESTS)
 	$(TIMED) test-system newest-gymnasium $(NEWEST)/bin/python $(PYTEST) -n 2 $(NEWEST_TESTS)

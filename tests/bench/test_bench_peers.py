@@ -290,9 +290,6 @@ def test_each_engine_of_an_atari_game_is_a_peer() -> None:
             one.close()
 
 
-@pytest.mark.skipif(
-    "engine" not in env_spec("Hopper-v5").options, reason="MuJoCo's ids have one engine"
-)
 def test_each_engine_of_a_mujoco_id_is_a_peer() -> None:
     settings = Settings("Hopper-v5", 2, 2, 1, duration_s=0.01, repeats=1)
     found = compare(settings, [stepper("rollouts-lanes"), stepper("rollouts-mujoco")]).measurements

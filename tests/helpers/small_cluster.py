@@ -78,14 +78,13 @@ def cluster_of_its_own(*, num_cpus: int) -> Iterator[str]:
 def started(start: Callable[[], T]) -> T:
     """Calls `start` again where a node was too slow for Ray, after ending what it had started.
 
-    Nobody reads these nodes' logs, and they do not scale.
-
     Ray gives a node 30 s to appear, which cannot be changed, and leaves a late one running.
     """
     use_warm_workers()
     for attempt in range(NUM_ATTEMPTS):
         before = set(psutil.Process().children())
         try:
+            # nobody reads these nodes' logs, and they do not scale
             with without_monitors():
                 return start()
         except Exception as error:
