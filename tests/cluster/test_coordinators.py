@@ -141,6 +141,33 @@ def test_shares_are_scaled_while_a_learner_takes(counters: Start) -> None:
     assert_balanced(coordinator.stats())
 
 
+def test_orders_to_scale_may_overtake_the_start_and_each_other(
+    counters: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs calls of a coordinator in an order in which Ray may run those of an async actor."""
+    import ray
+
+    from rollouts.workers.on_ray.shares import ShareHandle
+
+    begin = ShareHandle.start
+
+    def start_last(handle: Any) -> Any:
+        # the second order, and then the first
+        for number, num_workers in ((2, 2), (1, 1)):
+            ray.get(handle._actor.scale_to.remote(number, num_workers))
+        return begin(handle)
+
+    monkeypatch.setattr(ShareHandle, "start", start_last)
+    place = Placement(num_cpus=0.25, max_workers=4)
+    coordinator = counters(num_workers=2, num_coordinators=2, placement=place)
+
+    def all_run() -> bool:
+        states = [row["state"] for row in coordinator.stats()["workers"]]
+        return states == ["running"] * 4
+
+    wait_until(all_run)
+
+
 def test_a_worker_that_is_killed_is_replaced_by_its_own_coordinator(counters: Start) -> None:
     coordinator = counters(num_workers=2, num_coordinators=2, placement=PLACE)
     coordinator.publish_weights(weights())

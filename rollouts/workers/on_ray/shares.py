@@ -147,7 +147,7 @@ class ShareHandle:
         self._collect = actor.collect.options(num_returns=2)
         self.has_started = False
         self._offered = 0  # the newest version that was sent to the coordinator
-        self._num_calls = 0
+        self._num_calls = self._num_orders = 0
 
     def start(self) -> Future[WorkerInfo | WorkerFailure]:
         """Makes the coordinator launch its workers; does not wait for them."""
@@ -186,8 +186,9 @@ class ShareHandle:
 
     def scale_to(self, num_workers: int) -> None:
         """Makes the coordinator scale its share, once it has started."""
+        self._num_orders += 1
         with connected():
-            self._actor.scale_to.remote(num_workers)
+            self._actor.scale_to.remote(self._num_orders, num_workers)
 
     def report(self) -> Any:
         """Returns Ray's reference to a report. To be called inside `connected`."""
@@ -213,6 +214,9 @@ def _make_host_class() -> type:
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             self._recipe = recipe
             self._share: Any = None
+            # the newest order to scale: its number, and the workers that it names. Ray runs the
+            # calls of an actor with `async` methods in any order, even before `start`
+            self._order: tuple[int, int | None] = (0, None)
             self._refusal = check()
 
         async def start(self) -> Any:
@@ -224,7 +228,7 @@ def _make_host_class() -> type:
             from rollouts.workers.worker_failure import guarded
 
             def start() -> Any:
-                self._share = build_share(self._recipe)
+                self._share = build_share(self._recipe, self._order[1])
                 return describe()
 
             return guarded(start)
@@ -241,8 +245,11 @@ def _make_host_class() -> type:
             infos = [handle.info for handle in answer.handles]
             return (infos, answer.failure, self._share.take_news()), entries
 
-        async def scale_to(self, num_workers: int) -> None:
-            # a coordinator that was refused, or did not start, has no share
+        async def scale_to(self, order: int, num_workers: int) -> None:
+            if order < self._order[0]:
+                return
+            self._order = (order, num_workers)
+            # without a share it has not started: `start` follows the order
             if self._share is not None:
                 self._share.scale_to(num_workers)
 
@@ -252,10 +259,16 @@ def _make_host_class() -> type:
     return CoordinatorHost
 
 
-def build_share(recipe: bytes) -> WorkerShare:
-    """Makes a coordinator from what `Shares.launch` pickled, and launches its workers."""
-    config, num_workers, launch, rules = ray.cloudpickle.loads(recipe)
-    return WorkerShare(config, num_workers, launch, rules=rules, check=check_connected)
+def build_share(recipe: bytes, num_workers: int | None = None) -> WorkerShare:
+    """Makes a coordinator from what `Shares.launch` pickled, and launches its workers.
+
+    Args:
+      recipe: See above.
+      num_workers: Workers of the share; None for as many as the recipe names.
+    """
+    config, first_size, launch, rules = ray.cloudpickle.loads(recipe)
+    size = first_size if num_workers is None else num_workers
+    return WorkerShare(config, size, launch, rules=rules, check=check_connected)
 
 
 def describe() -> WorkerInfo:
