@@ -62,7 +62,7 @@ CAMERA_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 )
 
 
-# version 4 has the configs of version 5, and uses this one, which version 5 does not use
+# the only config in which version 4 differs from version 5
 _V4_CONFIGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {"InvertedDoublePendulum-v4": {"distance": 4.1225, "lookat": (0.0, 0.0, 0.1225)}}
 )

@@ -58,6 +58,7 @@ class ModelledProcess:
         self._has_room = self._has_weights = self._is_turning = False
         self._free_at = 0.0
         self._num_submitted = 0
+        self._submit_s = 0.0  # CPU time of all calls that were made
         self.queue = LearnerQueue(
             num_slots,
             on_change=self._make_room,
@@ -71,6 +72,7 @@ class ModelledProcess:
             rules=rules,
             on_done=self._ended,
             clock=loop.clock,
+            cpu_clock=lambda: self._submit_s,
         )
         self._turns = FleetTurns(self.fleet, loop.clock)
 
@@ -100,6 +102,7 @@ class ModelledProcess:
     def submitted(self) -> None:
         """Counts a call."""
         self._num_submitted += 1
+        self._submit_s += self._costs.submit_us / 1e6
 
     def _make_room(self) -> None:
         if self._submits_here:

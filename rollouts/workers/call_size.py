@@ -5,8 +5,16 @@ from __future__ import annotations
 
 import math
 
-# s; what a call costs the driver, about: on a slower machine it costs more
+# s; what a call costs the driver on a fast and quiet machine, about
 CALL_S = 0.0002
+
+# what a call costs the driver, in times of the making of it, about: Ray's threads and the merge
+# thread take its answer. `rollouts bench coordinator` prints the stages: 2 on a quiet machine, 3 to
+# 5 beside many workers
+_MAKES_PER_CALL = 3
+
+# s; a call whose making took longer counts as this: a first call imports, and a version is stored
+_MOST_MAKE_S = 10 * CALL_S
 
 # s; a call that collects for so long is worth its cost
 WORTH_S = 100 * CALL_S
@@ -15,7 +23,7 @@ WORTH_S = 100 * CALL_S
 # others keep the workers busy, and a fragment waits for a fourth of the fragments at most
 CALLS_PER_SHARE = 4
 
-# approximate number of fragments over which their mean time is taken
+# approximate number of times in a mean
 _MEMORY = 64
 
 
@@ -37,6 +45,7 @@ class CallSize:
     calls of each worker, fewer workers are asked at a time, in turn, and each for more: with k
     calls of n fragments workers make k fragments in the time of one, and the driver takes n in
     the time that a call costs it. So n may grow until the workers are no faster than the driver.
+    A call's cost follows from the CPU time of making it, a mean over the last calls.
 
     A call waits until there is room for all its fragments, unless a learner waits for fragments
     that were not asked for yet. Room for less than a call is filled at the next tick of the clock.
@@ -45,22 +54,26 @@ class CallSize:
     def __init__(self, most: int) -> None:
         """Begins with calls for one fragment; `most` is the largest size."""
         self._most = most
-        self._mean_s = 0.0
-        self._weight = 0  # fragments in the mean
+        self._fragment_s = _Mean(2 * WORTH_S)
+        self._make_s = _Mean(_MOST_MAKE_S)
 
     def measure(self, seconds: float) -> None:
         """Notes the time that a fragment took."""
-        self._weight = min(self._weight + 1, _MEMORY)
-        self._mean_s += (min(seconds, 2 * WORTH_S) - self._mean_s) / self._weight
+        self._fragment_s.add(seconds)
+
+    def measure_call(self, seconds: float) -> None:
+        """Notes the CPU time that it took to make a call."""
+        self._make_s.add(seconds)
 
     @property
     def wanted(self) -> int:
         """Fragments that make a call worth its cost, however many the learner takes."""
-        if self._most == 1 or not self._weight:
+        mean_s = self._fragment_s.value
+        if self._most == 1 or mean_s is None:
             return 1
-        if self._mean_s * self._most <= WORTH_S:
+        if mean_s * self._most <= WORTH_S:
             return self._most
-        return math.ceil(WORTH_S / self._mean_s)
+        return math.ceil(WORTH_S / mean_s)
 
     def allowed(self, num_calls: int, *, limit: int, per_version: int) -> int:
         """Returns the size of a call.
@@ -80,8 +93,23 @@ class CallSize:
         Args:
           num_fragments: Fragments of all calls together.
         """
-        # n fragments in CALL_S, and num_fragments / n in the time of a fragment
-        return math.isqrt(int(num_fragments * CALL_S / max(self._mean_s, 1e-9)))
+        call_s = max(CALL_S, _MAKES_PER_CALL * (self._make_s.value or 0.0))
+        # n fragments in call_s, and num_fragments / n in the time of a fragment
+        return math.isqrt(int(num_fragments * call_s / max(self._fragment_s.value or 0.0, 1e-9)))
+
+
+class _Mean:
+    """The mean of about the last `_MEMORY` times, of which none counts as more than `most`."""
+
+    def __init__(self, most: float) -> None:
+        self.value: float | None = None
+        self._most = most
+        self._weight = 0
+
+    def add(self, seconds: float) -> None:
+        self._weight = min(self._weight + 1, _MEMORY)
+        before = self.value or 0.0
+        self.value = before + (min(seconds, self._most) - before) / self._weight
 
 
 def share_of(limit: int, num_coordinators: int) -> int:

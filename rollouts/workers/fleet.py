@@ -96,6 +96,7 @@ class Fleet:
         rules: FleetRules,
         on_done: Callable[[Slot, Future[Any]], None],
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """Makes a fleet without workers: call `scale_to`.
 
@@ -108,6 +109,8 @@ class Fleet:
           rules: See FleetRules.
           on_done: Called with every call that ended.
           clock: Returns seconds.
+          cpu_clock: Returns seconds of CPU time of the calling thread, by which the making of a
+            call is measured.
         """
         self._config = config
         self._launch = launch
@@ -115,7 +118,7 @@ class Fleet:
         self._queue = queue
         self._rules = rules
         self._on_done = on_done
-        self._clock = clock
+        self._clock, self._cpu_clock = clock, cpu_clock
         self._merge = make_merge(rules.queue.merge)
         self._pace = Pace()
         self._size = CallSize(rules.most_per_call)
@@ -210,7 +213,9 @@ class Fleet:
         )
         for slot, weights, num_fragments in self._merge.calls_to_make(self._slots, demand):
             assert slot.handle is not None
+            began_s = self._cpu_clock()
             future, fetches = slot.handle.collect(weights, num_fragments)
+            self._size.measure_call(self._cpu_clock() - began_s)
             slot.calls.append(Call(future, fetches, self._clock()))
             self._num_in_flight += num_fragments
             self._idle_slots.discard(slot)

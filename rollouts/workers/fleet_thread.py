@@ -92,6 +92,7 @@ class FleetThread:
             rules=rules,
             on_done=lambda slot, future: self._inbox.put((slot, future)),
             clock=AwakeClock(_MAX_GAP_S, clock),
+            cpu_clock=time.thread_time,
         )
         self._turns = FleetTurns(self._fleet, time.monotonic)
         self._thread = threading.Thread(target=self._run, name="rollouts-merge", daemon=True)

@@ -128,11 +128,11 @@ class QueueLimits:
         ms together, but all calls in flight bring no more than the learner takes between two
         versions of the weights. Where that is too little for num_workers * credits_per_worker
         calls, fewer workers are asked at a time, in turn, as long as they are faster than the
-        driver. With max_queued_fragments=None, that many may be in flight and queued together.
-        Fragments of a call have the same weights and arrive together; if the worker's process dies
-        before that, all of them count as interrupted. With a limit on the lag,
-        credits_per_worker=1, merge="ordered" or a direct tensor_transport each fragment has its
-        own call, as with 1 here.
+        driver, whose time for making calls is measured. With max_queued_fragments=None, that many
+        may be in flight and queued together. Fragments of a call have the same weights and arrive
+        together; if the worker's process dies before that, all of them count as interrupted. With a
+        limit on the lag, credits_per_worker=1, merge="ordered" or a direct tensor_transport each
+        fragment has its own call, as with 1 here.
       max_policy_lag: Most versions that a delivered fragment's oldest step may be behind the
         newest; None sets no limit. Every sync_mode but "free_running" sets it.
       lag_policy: "drop", "block" or "pass": what happens above max_policy_lag, see `LagRule`;

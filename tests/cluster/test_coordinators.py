@@ -87,7 +87,7 @@ def test_a_coordinator_that_is_killed_comes_again_with_other_workers(counters: S
             row["fragments"] > 2 for row in rows
         )
 
-    wait_until(has_come_again)
+    wait_until(has_come_again, coordinator.stats)
     # Ray ends the actors of a process that died
     wait_until(lambda: not any(map(psutil.pid_exists, pids)))
     stats = coordinator.stats()
@@ -119,7 +119,7 @@ def test_shares_are_scaled_while_a_learner_takes(counters: Start) -> None:
             assert_balanced(stats)
             return states.count("running") == num_workers and "draining" not in states
 
-        wait_until(is_settled)
+        wait_until(is_settled, coordinator.stats)
     stats = coordinator.stats()
     assert checker.num_missing == 0
     assert stats["fragments"]["interrupted"] == stats["failures"] == {}
@@ -137,7 +137,7 @@ def test_shares_are_scaled_while_a_learner_takes(counters: Start) -> None:
             row["state"] == "running" for row in rows
         )
 
-    wait_until(has_come_again)
+    wait_until(has_come_again, coordinator.stats)
     assert_balanced(coordinator.stats())
 
 
@@ -165,7 +165,7 @@ def test_orders_to_scale_may_overtake_the_start_and_each_other(
         states = [row["state"] for row in coordinator.stats()["workers"]]
         return states == ["running"] * 4
 
-    wait_until(all_run)
+    wait_until(all_run, coordinator.stats)
 
 
 def test_a_worker_that_is_killed_is_replaced_by_its_own_coordinator(counters: Start) -> None:
@@ -182,7 +182,7 @@ def test_a_worker_that_is_killed_is_replaced_by_its_own_coordinator(counters: St
         # the victim's last fragments may come later than its death
         return bool(row["incarnation"] > 0 and row["fragments"] > victim["fragments"] + 4)
 
-    wait_until(is_replaced)
+    wait_until(is_replaced, coordinator.stats)
     stats = coordinator.stats()
     assert_balanced(stats)
     assert stats["workers"][1]["incarnation"] == 1

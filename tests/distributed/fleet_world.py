@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import Future
 from dataclasses import fields
 from typing import Any
@@ -35,10 +36,13 @@ class World:
     """A fleet, the news that nobody told it yet, and the time.
 
     `fragment_s` is the time that workers say a fragment took: with the default each is worth a call
-    of its own.
+    of its own. `make_s` is the CPU time between two readings of its clock, one before and one after
+    a call is made.
     """
 
-    def __init__(self, num_workers: int, *, fragment_s: float = 1.0, **rules: Any) -> None:
+    def __init__(
+        self, num_workers: int, *, fragment_s: float = 1.0, make_s: float = 0.0, **rules: Any
+    ) -> None:
         self.fragment_s = fragment_s
         self.workers: dict[tuple[int, int], ActedWorker] = {}
         self.news: list[tuple[Slot, Future[Any]]] = []
@@ -55,6 +59,7 @@ class World:
             on_change=lambda: self.fleet.submit(),
             is_stale=self.rules.lag.is_stale(lambda: self.store.version),
         )
+        readings = itertools.count()
         self.fleet = Fleet(
             worker_config(),
             self.launch,
@@ -63,6 +68,7 @@ class World:
             rules=self.rules,
             on_done=lambda slot, future: self.news.append((slot, future)),
             clock=lambda: self.now,
+            cpu_clock=lambda: next(readings) * make_s,
         )
         self.delivered: list[Fragment] = []
         self.lags: list[int] = []

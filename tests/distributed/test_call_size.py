@@ -105,6 +105,38 @@ def test_many_workers_are_asked_in_turn_where_the_driver_is_slower(
         assert (128 / found) / seconds >= found / CALL_S
 
 
+@pytest.mark.parametrize(
+    ("made_s", "size"),
+    [
+        # the making is a third of what the call costs
+        ([CALL_S], 4), ([2 * CALL_S], 6), ([CALL_S, 3 * CALL_S], 6),
+        # no machine is so fast
+        ([CALL_S / 100], 2),
+        # one call that took long is no sign of a slow one
+        ([1000.0, *[CALL_S] * 60], 5),
+    ],
+)  # fmt: skip
+def test_dearer_calls_are_for_more_fragments(made_s: list[float], size: int) -> None:
+    found = measured(16 * CALL_S)
+    for each in made_s:
+        found.measure_call(each)
+    assert found.allowed(128, limit=MANY, per_version=128) == size
+
+
+def test_a_fleet_measures_the_making_of_its_calls() -> None:
+    """Counts calls for the same fragments where making one is free, and where it is dear."""
+    calls = []
+    for make_s in (0.0, 4 * CALL_S):
+        world = World(32, fragment_s=4 * CALL_S, make_s=make_s, max_queued_fragments=64)
+        world.appear_all()
+        for _ in range(40):
+            world.publish()
+            world.wait_and_get(64)
+        calls.append(world.fleet.stats()["calls"])
+        assert_exactly_once(world.delivered)
+    assert calls[1] < 0.6 * calls[0]
+
+
 def test_every_worker_has_its_turn_where_few_are_asked_at_a_time() -> None:
     num_workers = 32
     world = World(num_workers, fragment_s=CALL_S, max_queued_fragments=64)

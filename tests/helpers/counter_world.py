@@ -166,11 +166,11 @@ def assert_exactly_once(fragments: Iterable[Fragment]) -> None:
             seeds.add((env_id[0], seed[0]))
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    """Looks again and again until `is_true`, at most WAIT_S."""
+def wait_until(is_true: Callable[[], bool], tell: Callable[[], Any] = lambda: "") -> None:
+    """Looks again and again until `is_true`, at most WAIT_S; a failure has what `tell` returns."""
     deadline = time.monotonic() + WAIT_S
     while not is_true():
-        assert time.monotonic() < deadline, f"it has not come to be within {WAIT_S} s"
+        assert time.monotonic() < deadline, f"it has not come to be within {WAIT_S} s {tell()}"
         threading.Event().wait(0.01)
 
 

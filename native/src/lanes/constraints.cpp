@@ -40,7 +40,7 @@ Impedance<double> MakeImpedance(const Model& model, const double* solref, const 
   return out;
 }
 
-// The kind of getimpedance's curve, after its corrections of the numbers.
+// Returns which curve MuJoCo's getimpedance follows, once it has put `solimp` into its ranges.
 Curve CurveOf(const double* solimp) {
   const auto within = [](double value) { return std::min(0.9999, std::max(0.0001, value)); };
   if (within(solimp[0]) == within(solimp[1]) || solimp[2] <= kTiny) return Curve::kFlat;

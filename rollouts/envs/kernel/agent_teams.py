@@ -131,7 +131,7 @@ class Teams:
         return AgentRowSet(self._rows, shape, self._device, launch, self._env_id)
 
     def block_of(self, most_shared_bytes: int) -> BlockShape:
-        """Returns the block on a GPU with this much shared memory per block."""
+        """Returns the block for a GPU with at most this many bytes of shared memory per block."""
         return self._shape(most_shared_bytes)[2]
 
     @property

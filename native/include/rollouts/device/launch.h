@@ -54,8 +54,8 @@ enum class ActionSource : std::int32_t {
   kRandom,    // uniform over the space, a function of (seed, env_id, step)
 };
 
-// Kinds of faults. The launch keeps the least (env_id << 8 | kind) of all faults; without a fault,
-// all bits are ones.
+// Kinds of faults. Of all faults a launch keeps the one with the least (env_id << 8 | kind), and
+// stores that number; it stores all ones if there is no fault.
 enum class Fault : std::uint64_t {
   kNotFinite = 1,
   kNoSuchAction = 2,

@@ -18,7 +18,7 @@ class NativeRules {
  public:
   using Memory = AleRules::Memory;
 
-  // The rules at the beginning of every episode; `memory` is that of the start state.
+  // Returns the rules as they are at the start of an episode, when the console has this `memory`.
   static NativeRules Start(const AtariGame& game, const char* name,
                            std::span<const std::uint8_t> rom, const Memory& memory);
   // The same rules in the same state, for other memory.
