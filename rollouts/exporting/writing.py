@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -110,7 +111,7 @@ def export(
         around = surroundings_of(env, _agents_of(raw, group).single_action_space, options)
         obs = _observations(raw, group, num_compared)
     # torch exchanges a network's parameters during an export, and other threads may export it, too
-    with _one_at_a_time:
+    with _one_at_a_time, _without_collections():
         network, head, around = network_of(policy, agents, around, noise=noise)
         with _acting(network), torch.no_grad():
             module = DeployedModule(network, head, around, noise=noise, masks=action_mask)
@@ -119,6 +120,22 @@ def export(
             about = _describe(module, around, env.env_spec, group, inputs, expected)
             _write(path, module, about, inputs, expected)
     return about
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keeps Python's garbage collector from running meanwhile.
+
+    torch's exporters parse source. A parse that the collector interrupts fails in Python 3.11 if a
+    finaliser parses as well: "AST constructor recursion depth mismatch".
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 import rollouts
 from rollouts import ExportedPolicy, SpecError
+from rollouts.exporting import graph_files, writing
 from rollouts.policies.native import Head
 
 pytestmark = pytest.mark.system
@@ -105,6 +107,30 @@ def test_a_network_of_another_environment_is_told(
     with rollouts.make_vec("CartPole-v1", 2) as env, pytest.raises(SpecError, match=message):
         rollouts.export(network(), tmp_path / "policy.pt", env)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_garbage_is_collected_while_torch_parses(tmp_path: Path) -> None:
+    """Notes collections in torch's exporter: in Python 3.11 they may break a parse."""
+    pytest.importorskip("onnxscript")
+    collections: list[str] = []
+
+    def note(phase: str, _: object) -> None:
+        collections.append(phase)
+
+    written = graph_files.to_onnx
+
+    def write(*args: Any) -> bytes:
+        gc.callbacks.append(note)
+        try:
+            return written(*args)
+        finally:
+            gc.callbacks.remove(note)
+
+    with pytest.MonkeyPatch.context() as patched, rollouts.make_vec("CartPole-v1", 2) as env:
+        patched.setitem(writing._WRITERS, ".onnx", (write, graph_files.from_onnx))
+        rollouts.export(Linear(4, 2), tmp_path / "policy.onnx", env, num_compared=8)
+    assert collections == []
+    assert gc.isenabled()
 
 
 def test_threads_export_at_once(tmp_path: Path) -> None:
