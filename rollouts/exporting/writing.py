@@ -127,7 +127,7 @@ def _without_collections() -> Iterator[None]:
     """Keeps Python's garbage collector from running meanwhile.
 
     torch's exporters parse source. A parse that the collector interrupts fails in Python 3.11 if a
-    finaliser parses as well: "AST constructor recursion depth mismatch".
+    finaliser parses meanwhile, or another thread: "AST constructor recursion depth mismatch".
     """
     was_enabled = gc.isenabled()
     gc.disable()
