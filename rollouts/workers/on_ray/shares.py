@@ -92,9 +92,9 @@ class Shares:
         """Starts the life `config.incarnation` of the coordinator `config.worker_id`."""
         number = config.worker_id
         size = share_size(self._num_workers, self.num_coordinators, number)
-        recipe = ray.cloudpickle.dumps((share_config(config), size, *self._recipe))
+        recipe = ray.cloudpickle.dumps((share_config(config), *self._recipe))
         with connected():
-            actor = self._actor_class.remote(own_path(), make_check(), recipe)
+            actor = self._actor_class.remote(own_path(), make_check(), recipe, size)
         handle = ShareHandle(actor, config, self)
         with self._lock:
             self._newest[number] = handle
@@ -208,15 +208,17 @@ def _make_host_class() -> type:
     """Makes the actor class around WorkerShare, local for the reason given in ray_session."""
 
     class CoordinatorHost:
-        def __init__(self, sys_path: list[str], check: Any, recipe: bytes) -> None:
+        def __init__(
+            self, sys_path: list[str], check: Any, recipe: bytes, num_workers: int
+        ) -> None:
             import sys
 
             sys.path[:] = sys_path + [entry for entry in sys.path if entry not in sys_path]
             self._recipe = recipe
             self._share: Any = None
-            # the newest order to scale: its number, and the workers that it names. Ray runs the
-            # calls of an actor with `async` methods in any order, even before `start`
-            self._order: tuple[int, int | None] = (0, None)
+            # Ray runs the calls of an actor with `async` methods in any order: one of `scale_to`
+            # may come before `start`, or before an earlier one
+            self._num_workers, self._newest_order = num_workers, 0
             self._refusal = check()
 
         async def start(self) -> Any:
@@ -228,7 +230,7 @@ def _make_host_class() -> type:
             from rollouts.workers.worker_failure import guarded
 
             def start() -> Any:
-                self._share = build_share(self._recipe, self._order[1])
+                self._share = build_share(self._recipe, self._num_workers)
                 return describe()
 
             return guarded(start)
@@ -246,10 +248,10 @@ def _make_host_class() -> type:
             return (infos, answer.failure, self._share.take_news()), entries
 
         async def scale_to(self, order: int, num_workers: int) -> None:
-            if order < self._order[0]:
+            if order < self._newest_order:
                 return
-            self._order = (order, num_workers)
-            # without a share it has not started: `start` follows the order
+            self._num_workers, self._newest_order = num_workers, order
+            # there is no share before `start`, which takes the number
             if self._share is not None:
                 self._share.scale_to(num_workers)
 
@@ -259,16 +261,10 @@ def _make_host_class() -> type:
     return CoordinatorHost
 
 
-def build_share(recipe: bytes, num_workers: int | None = None) -> WorkerShare:
-    """Makes a coordinator from what `Shares.launch` pickled, and launches its workers.
-
-    Args:
-      recipe: See above.
-      num_workers: Workers of the share; None for as many as the recipe names.
-    """
-    config, first_size, launch, rules = ray.cloudpickle.loads(recipe)
-    size = first_size if num_workers is None else num_workers
-    return WorkerShare(config, size, launch, rules=rules, check=check_connected)
+def build_share(recipe: bytes, num_workers: int) -> WorkerShare:
+    """Makes a coordinator from what `Shares.launch` pickled, and launches its workers."""
+    config, launch, rules = ray.cloudpickle.loads(recipe)
+    return WorkerShare(config, num_workers, launch, rules=rules, check=check_connected)
 
 
 def describe() -> WorkerInfo:
