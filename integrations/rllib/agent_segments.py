@@ -17,10 +17,11 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rollouts.batch import StepBatch
 from rollouts.specs import AgentGroup
+from rollouts.support.no_collection import no_collection
 
 from .agent_actions import ModuleOutputs
 from .by_env import Chunks, Ends, done_chunks, going_chunks
-from .segment import EndedEpisode, Segment, no_collection
+from .segment import EndedEpisode, Segment
 
 Array = NDArray[Any]
 
@@ -165,6 +166,7 @@ class AgentSegments:
         ends = _ends(self._ended)
         done_at = done_chunks(ends, self._first)
         going_at = going_chunks(ends, self._first, self._next, self._num_envs)
+        # as in `Segment`
         with no_collection():
             parts = {name: _by_place(segment) for name, segment in self._segments.items()}
             done, ended, going = [], [], []

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rollouts.batch import StepBatch
+from rollouts.support.no_collection import no_collection
 
 from .by_env import ByEnv, Chunks, Ends, done_chunks, going_chunks
 from .chunks import ChunkFactory
@@ -203,6 +202,7 @@ class Segment:
         columns = {**self._columns, WEIGHTS_SEQ_NO: np.broadcast_to(self._versions[:, None], shape)}
         steps = ByEnv(columns, self._obs, self._infos, self._next, ends)
         ended = [EndedEpisode(*each) for each in zip(*self._totals(done), strict=True)]
+        # a collection would look at thousands of new objects, all of which last
         with no_collection():
             # ended chunks are cut first: this gives the environments' next episodes their new ids
             chunks = self._cut(steps, done, ends), ended, self._cut(steps, going, None)
@@ -344,18 +344,6 @@ class Segment:
         self._obs = _longer(self._obs, capacity + 1)
         self._infos = {name: _longer(a, capacity + 1) for name, a in self._infos.items()}
         self._capacity = capacity
-
-
-@contextlib.contextmanager
-def no_collection() -> Iterator[None]:
-    """Pauses Python's garbage collection while thousands of lasting objects are made."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _new_ids(count: int) -> list[str]:

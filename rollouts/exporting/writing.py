@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from rollouts.exporting.deployment import (
     surroundings_of,
 )
 from rollouts.support.extras import needs
+from rollouts.support.no_collection import no_collection
 from rollouts.support.plain_values import plain_option, plain_path
 from rollouts.support.whole_file import replace_whole
 
@@ -110,8 +110,10 @@ def export(
     ) as raw:
         around = surroundings_of(env, _agents_of(raw, group).single_action_space, options)
         obs = _observations(raw, group, num_compared)
-    # torch exchanges a network's parameters during an export, and other threads may export it, too
-    with _one_at_a_time, _without_collections():
+    # torch's exporters exchange a network's parameters, and other threads may export it, too. They
+    # also parse source. In Python 3.11 a parse that the collector interrupts fails if a finaliser
+    # or another thread parses meanwhile: "AST constructor recursion depth mismatch"
+    with _one_at_a_time, no_collection():
         network, head, around = network_of(policy, agents, around, noise=noise)
         with _acting(network), torch.no_grad():
             module = DeployedModule(network, head, around, noise=noise, masks=action_mask)
@@ -120,22 +122,6 @@ def export(
             about = _describe(module, around, env.env_spec, group, inputs, expected)
             _write(path, module, about, inputs, expected)
     return about
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """Keeps Python's garbage collector from running meanwhile.
-
-    torch's exporters parse source. A parse that the collector interrupts fails in Python 3.11 if a
-    finaliser parses meanwhile, or another thread: "AST constructor recursion depth mismatch".
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager
