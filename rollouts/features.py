@@ -65,6 +65,54 @@ WRAPPERS = (
 )
 
 
+# what a Collector cannot do with some environments
+_OF_COLLECTORS: Mapping[str, Mapping[str, str]] = {
+    "batch_size": {
+        "agents": "agents are collected synchronously; leave batch_size out of make_vec"
+    },
+    "engine='native'": {
+        "hosted": "they run in Python, and native pools alone compute policies by their own "
+        "threads; leave engine out",
+        "rows": "Python makes rows of each step; leave engine out, or collect the environments "
+        "by group",
+    },
+    "prefetch": {
+        "hosted": "their policy acts in Python, step by step, and nothing goes on between two "
+        "calls; leave prefetch out",
+        "rows": "Python makes rows of each step, and nothing goes on between two calls; leave "
+        "prefetch out, or collect the environments by group",
+    },
+    "mask_actions": {
+        "agents": "they report no info['action_mask']; leave mask_actions out",
+        "device": "its kernels choose among all actions; leave mask_actions out",
+    },
+    "record": {
+        "device": "its states and actions stay on the device; leave record out, or collect on "
+        "a pool of threads",
+        "rows": "Python makes rows of each step; leave record out, or collect the environments "
+        "by group",
+    },
+    "record with batch_size": {
+        "host": "states are saved while all environments rest, and those of an asynchronous "
+        "pool never do; leave batch_size or record out",
+    },
+    "cuda_graph": {
+        "host": "there is no launch to record; leave cuda_graph out",
+        "physics": "each of its steps is a graph already; leave cuda_graph out",
+    },
+    "policy_dtype": {
+        "host": "its policies are computed in float32; leave policy_dtype out",
+    },
+}
+# Keywords of a Collector that workers do not have, or that the worker's Collector refuses itself.
+_OF_COLLECTORS_ALONE = (
+    "batch_size",
+    "engine='native'",
+    "prefetch",
+    "record",
+    "record with batch_size",
+)
+
 # Owner -> keyword, or keyword=value -> place -> why it does not work there, and what to do.
 REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "make_vec": {
@@ -95,44 +143,7 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             for name in WRAPPERS
         },
     },
-    "Collector": {
-        "batch_size": {
-            "agents": "agents are collected synchronously; leave batch_size out of make_vec"
-        },
-        "engine='native'": {
-            "hosted": "they run in Python, and native pools alone compute policies by their own "
-            "threads; leave engine out",
-            "rows": "Python makes rows of each step; leave engine out, or collect the environments "
-            "by group",
-        },
-        "prefetch": {
-            "hosted": "their policy acts in Python, step by step, and nothing goes on between two "
-            "calls; leave prefetch out",
-            "rows": "Python makes rows of each step, and nothing goes on between two calls; leave "
-            "prefetch out, or collect the environments by group",
-        },
-        "mask_actions": {
-            "agents": "they report no info['action_mask']; leave mask_actions out",
-            "device": "its kernels choose among all actions; leave mask_actions out",
-        },
-        "record": {
-            "device": "its states and actions stay on the device; leave record out, or collect on "
-            "a pool of threads",
-            "rows": "Python makes rows of each step; leave record out, or collect the environments "
-            "by group",
-        },
-        "record with batch_size": {
-            "host": "states are saved while all environments rest, and those of an asynchronous "
-            "pool never do; leave batch_size or record out",
-        },
-        "cuda_graph": {
-            "host": "there is no launch to record; leave cuda_graph out",
-            "physics": "each of its steps is a graph already; leave cuda_graph out",
-        },
-        "policy_dtype": {
-            "host": "its policies are computed in float32; leave policy_dtype out",
-        },
-    },
+    "Collector": _OF_COLLECTORS,
     "RolloutCoordinator": {
         "num_workers=0": {
             "device": "expected at least 1 worker; in this process use a rollouts.Collector"
@@ -147,9 +158,13 @@ REFUSED: Mapping[str, Mapping[str, Mapping[str, str]]] = {
             "agents": "agents are collected synchronously; leave collect.batch_size out",
             "device": "one launch steps all environments; leave collect.batch_size out",
         },
-        "collect.mask_actions": {
-            "agents": "they report no info['action_mask']; leave collect.mask_actions out",
-            "device": "its kernels choose among all actions; leave collect.mask_actions out",
+        **{
+            f"collect.{name}": {
+                place: why.replace(f"leave {name}", f"leave collect.{name}")
+                for place, why in refused.items()
+            }
+            for name, refused in _OF_COLLECTORS.items()
+            if name not in _OF_COLLECTORS_ALONE
         },
         "collect.pack_frame_stacks": {
             "agents": "no such environment stacks frames; leave collect.pack_frame_stacks out",

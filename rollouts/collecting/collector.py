@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Generic, Protocol, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, get_args, overload
 
 from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.checks import flag, one_of, whole_number
@@ -15,6 +15,7 @@ from rollouts.collecting.deadline import Deadline, Receives
 from rollouts.collecting.engine import Engine, check_engine
 from rollouts.collecting.on_host import OnHost
 from rollouts.collecting.rows import ALONE, by_group
+from rollouts.collecting.wanted import check_wanted
 from rollouts.envs.agent_groups import MultiAgentBatch
 from rollouts.envs.kernel.kernel_source import PolicyDtype
 from rollouts.errors import SpecError
@@ -41,36 +42,55 @@ _RULE = {"is_rule": True}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """The keywords of a `Collector`, which explains them; each value is checked alone."""
+class CollectorOptions:
+    """Keywords of a `Collector` that workers have, too; each value is checked alone."""
 
-    rollout_length: int
+    prefix: ClassVar[str] = ""  # of their names in messages
+
     keep_final_obs: bool = field(default=False, metadata=_RULE)
     num_torch_threads: int | None = None
     engine: Engine = "auto"
-    prefetch: int = 0
     outputs: Sequence[str] = ()
     returns: Gae | Nstep | None = field(default=None, metadata=_RULE)
     mask_actions: bool = False
     cuda_graph: bool = False
     policy_dtype: PolicyDtype = "float32"
+
+    def __post_init__(self) -> None:
+        """Raises SpecError or DTypeError where a value is out of range or of another kind."""
+        prefix = self.prefix
+        check_threads(f"{prefix}num_torch_threads", self.num_torch_threads)
+        check_engine(self.engine, f"{prefix}engine")
+        check_wanted(self.outputs, self.returns, prefix)
+        for name in ("keep_final_obs", "mask_actions", "cuda_graph"):
+            flag(prefix + name, getattr(self, name))
+        one_of(f"{prefix}policy_dtype", self.policy_dtype, get_args(PolicyDtype))
+        if self.policy_dtype != "float32" and self.engine == "torch":
+            raise SpecError(
+                f"{prefix}policy_dtype={self.policy_dtype!r} is of the policies that kernels "
+                f"compute, and {prefix}engine='torch' was asked for: leave {prefix}policy_dtype "
+                "out, and use torch.autocast in the module"
+            )
+
+    @property
+    def of_collector(self) -> dict[str, Any]:
+        """These options as keyword arguments of a `Collector`."""
+        return {one.name: getattr(self, one.name) for one in fields(CollectorOptions)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked(CollectorOptions):
+    """The keywords of a `Collector`, which explains them."""
+
+    rollout_length: int
+    prefetch: int = 0
     record: RunLog | None = None
 
     def __post_init__(self) -> None:
         """Raises SpecError or DTypeError where a value is out of range or of another kind."""
+        CollectorOptions.__post_init__(self)
         whole_number("rollout_length", self.rollout_length, 1, 2**31 - 1)
-        check_threads("num_torch_threads", self.num_torch_threads)
-        check_engine(self.engine)
         whole_number("prefetch", self.prefetch, 0, 1)
-        for name in ("keep_final_obs", "mask_actions", "cuda_graph"):
-            flag(name, getattr(self, name))
-        one_of("policy_dtype", self.policy_dtype, get_args(PolicyDtype))
-        if self.policy_dtype != "float32" and self.engine == "torch":
-            raise SpecError(
-                f"policy_dtype={self.policy_dtype!r} is of the policies that kernels compute, and "
-                "engine='torch' was asked for: leave policy_dtype out, and use torch.autocast in "
-                "the module"
-            )
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -235,9 +255,7 @@ class Collector(Generic[B]):
         self.rollout_length, self.prefetch = rollout_length, prefetch
         self.policies = by_group(policy, getattr(env, "groups", None) or {ALONE: None})
         self.policy: Any = self.policies.get(ALONE, self.policies)
-        self._strategy = (_on_host if device_pool(env) is None else _on_device)(
-            env, self.policies, asked
-        )
+        self._strategy = _strategy(env, self.policies, asked)
 
     @property
     def engine(self) -> str:
@@ -307,37 +325,10 @@ class Collector(Generic[B]):
         return batches.get(ALONE) or MultiAgentRollout(batches, self.env.num_envs)
 
 
-def _on_host(env: Any, policies: Mapping[str, Policy], asked: Asked) -> Strategy:
-    return OnHost(
-        env,
-        policies,
-        asked.rollout_length,
-        keep_final_obs=asked.keep_final_obs,
-        num_torch_threads=asked.num_torch_threads,
-        engine=asked.engine,
-        prefetch=asked.prefetch,
-        outputs=asked.outputs,
-        returns=asked.returns,
-        mask_actions=asked.mask_actions,
-        record=asked.record,
-        rules=asked.rules,
-    )
-
-
-def _on_device(env: Any, policies: Mapping[str, Policy], asked: Asked) -> Strategy:
+def _strategy(env: Any, policies: Mapping[str, Policy], asked: Asked) -> Strategy:
+    if device_pool(env) is None:
+        return OnHost(env, policies, asked)
     # imports torch
     from rollouts.collecting.on_device import OnDevice
 
-    return OnDevice(
-        env,
-        policies,
-        asked.rollout_length,
-        keep_final_obs=asked.keep_final_obs,
-        num_torch_threads=asked.num_torch_threads,
-        engine=asked.engine,
-        prefetch=asked.prefetch,
-        outputs=asked.outputs,
-        returns=asked.returns,
-        cuda_graph=asked.cuda_graph,
-        policy_dtype=asked.policy_dtype,
-    )
+    return OnDevice(env, policies, asked)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gymnasium import spaces
@@ -19,6 +19,9 @@ from rollouts.envs.kernel.policy_launch import FragmentArrays, PolicyLaunch, Ret
 from rollouts.envs.kernel.rows import HeldRows
 from rollouts.policies.checks import head_inputs
 
+if TYPE_CHECKING:
+    from rollouts.collecting.collector import Asked
+
 _CHOSEN = ("log_prob", "value", "entropy", "inputs")
 
 
@@ -29,17 +32,16 @@ class GroupArena:
         self,
         policy: DevicePolicy,
         wanted: Wanted,
-        steps: int,
+        asked: Asked,
         kept_states: int,
         device: Any,
-        *,
-        keep_final_obs: bool = False,
     ) -> None:
         """Makes the tensors: (T, N, ...), or (T, N, A, ...) where there are agents."""
-        self.policy, self.wanted, self.steps = policy, wanted, steps
+        self.policy, self.wanted, self._asked = policy, wanted, asked
+        self.steps = steps = asked.rollout_length
         rows = policy.rows
         self._shape = (rows.num_envs, *((rows.num_agents,) if rows.has_groups else ()))
-        self._kept_states, self._keep_final_obs = kept_states, keep_final_obs
+        self._kept_states = kept_states
 
         def make(dtype: torch.dtype, shape: tuple[int, ...] = (), length: int = steps) -> Tensor:
             return torch.empty((length, *self._shape, *shape), dtype=dtype, device=device)
@@ -61,7 +63,7 @@ class GroupArena:
         }
         if rows.has_groups:
             tensors["active"] = make(flag)
-        if policy.forward is not None or keep_final_obs:
+        if policy.forward is not None or asked.keep_final_obs:
             tensors["final_obs"] = make(getattr(torch, rows.obs_dtype), rows.obs_shape)
         if "entropy" in wanted.outputs:
             tensors["entropy"] = make(real)
@@ -185,7 +187,7 @@ class GroupArena:
         )
 
     def _final_obs(self, ended: Tensor) -> Tensor | None:
-        if not self._keep_final_obs:
+        if not self._asked.keep_final_obs:
             return None
         final_obs = self.tensors["final_obs"]
         if not self.policy.rows.has_groups:

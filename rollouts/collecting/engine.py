@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 Engine = Literal["auto", "native", "torch"]
 
 
-def check_engine(engine: Engine) -> Engine:
+def check_engine(engine: Engine, name: str = "engine") -> Engine:
     """Returns `engine`, if it is valid.
 
     Raises:
       SpecError: It is none of the three names.
     """
     if engine not in get_args(Engine):
-        raise SpecError(f"engine is {engine!r}, expected 'auto', 'native' or 'torch'")
+        raise SpecError(f"{name} is {engine!r}, expected 'auto', 'native' or 'torch'")
     return engine
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import ActorRows, DevicePolicy
 from rollouts.collecting.device_torch import TorchForward
-from rollouts.collecting.engine import Engine, native_of, observation_space_of, still_computes
+from rollouts.collecting.engine import native_of, observation_space_of, still_computes
 from rollouts.collecting.rows import ALONE
 from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
@@ -27,10 +27,9 @@ from rollouts.envs.kernel.streams import SideStream
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.machine.torch_threads import torch_threads
 from rollouts.policies.checks import check_policy
-from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:
-    from rollouts.envs.kernel.kernel_source import PolicyDtype
+    from rollouts.collecting.collector import Asked
     from rollouts.policies.protocol import Policy
 
 
@@ -54,18 +53,9 @@ class OnDevice:
         self,
         env: Any,
         policies: Mapping[str, Policy],
-        rollout_length: int,
-        *,
-        keep_final_obs: bool,
-        num_torch_threads: int | None,
-        engine: Engine,
-        prefetch: int,
-        outputs: Sequence[str],
-        returns: Gae | Nstep | None,
-        cuda_graph: bool,
-        policy_dtype: PolicyDtype,
+        asked: Asked,
     ) -> None:
-        """Takes the policy of each group; `Collector` explains and has checked the arguments.
+        """Takes the policy of each group, and the keywords of a `Collector`.
 
         Raises:
           SpecError: A policy cannot be read, does not fit or lacks one of the outputs. EngineError:
@@ -73,17 +63,15 @@ class OnDevice:
         """
         self._env = env
         self._pool: Any = device_pool(env)
-        self._policies = policies
-        self._num_torch_threads, self._engine = num_torch_threads, engine
-        self._prefetches, self._has_graph = bool(prefetch), cuda_graph
-        self._keeps_final_obs, self._dtype = keep_final_obs, policy_dtype
+        self._policies, self._asked = policies, asked
         for one in policies.values():
             check_policy(one)
-        self._length = rollout_length
+        self._length = asked.rollout_length
         self._turns = Turns(env)
         self._rows = _rows_of(env, self._pool)
         self._wanted = {
-            name: Wanted(outputs, returns, one.action_space) for name, one in self._rows.items()
+            name: Wanted(asked.outputs, asked.returns, one.action_space)
+            for name, one in self._rows.items()
         }
         self._env_id = {name: self._env_ids(one) for name, one in self._rows.items()}
         self._side = SideStream(self._pool.device)
@@ -91,7 +79,7 @@ class OnDevice:
         self._must_reset = True
         self._last_obs: dict[str, Tensor] = {}
         self._make_graph: Callable[[], Any] = lambda: None
-        if cuda_graph:
+        if asked.cuda_graph:
             pool = self._pool
             self._make_graph = make_graphs(pool.device, emulated=pool.is_emulated)
         self._read_policies()
@@ -121,10 +109,10 @@ class OnDevice:
         except ProtocolError:
             self.reset()
             raise
-        with torch_threads(self._num_torch_threads):
+        with torch_threads(self._asked.num_torch_threads):
             found = self._finish(self._ahead or self._begin())
             self._ahead = None
-            if self._prefetches:
+            if self._asked.prefetch:
                 # errors in the weights are raised by the next call, which begins a rollout itself
                 with suppress(SpecError):
                     self._ahead = self._begin()
@@ -160,10 +148,9 @@ class OnDevice:
                 name: GroupArena(
                     acting,
                     self._wanted[name],
-                    steps,
+                    self._asked,
                     kept[name],
                     pool.device,
-                    keep_final_obs=self._keeps_final_obs,
                 )
                 for name, acting in read.items()
             }
@@ -173,16 +160,16 @@ class OnDevice:
 
     def _acting_of(self, name: str, policy: Any) -> DevicePolicy:
         rows = self._rows[name]
-        if self._engine == "torch":
+        if self._asked.engine == "torch":
             self.why_not_native = "engine='torch' was asked for"
             return self._with_torch(policy, rows)
         try:
             native = native_of(policy, observation_space_of(self._env, name))
-            emulated, dtype = self._pool.is_emulated, self._dtype
+            emulated, dtype = self._pool.is_emulated, self._asked.policy_dtype
             return DevicePolicy(native, rows, self._pool.device, emulated=emulated, dtype=dtype)
         except SpecError as error:
             # torch would not compute in the precision that was asked for
-            if self._engine == "native" or self._dtype != "float32":
+            if self._asked.engine == "native" or self._asked.policy_dtype != "float32":
                 raise
             self.why_not_native = f"group {name!r}: {error}" if name else str(error)
             try:
@@ -192,8 +179,8 @@ class OnDevice:
 
     def _with_torch(self, policy: Any, rows: ActorRows) -> DevicePolicy:
         device, emulated = self._pool.device, self._pool.is_emulated
-        forward = TorchForward(policy, rows, device, is_copied=self._prefetches)
-        if self._has_graph and forward.memory is not None:
+        forward = TorchForward(policy, rows, device, is_copied=bool(self._asked.prefetch))
+        if self._asked.cuda_graph and forward.memory is not None:
             raise SpecError(
                 "cuda_graph=True of a policy with memory that torch computes, whose states lie "
                 "elsewhere in each rollout: leave cuda_graph out"
@@ -237,7 +224,7 @@ class OnDevice:
                 launch.clock, launch.fault = arena.launch.clock, arena.launch.fault
         # a rollout that raises leaves the environments in the middle
         self._must_reset = True
-        if self._prefetches:
+        if self._asked.prefetch:
             with self._side.begin():
                 self._run(arena)
         else:

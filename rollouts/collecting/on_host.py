@@ -3,27 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.batched_env import is_async
 from rollouts.collecting.deadline import Deadline
-from rollouts.collecting.engine import Engine, choose_engine, parts_of, still_computes
+from rollouts.collecting.engine import choose_engine, parts_of, still_computes
 from rollouts.collecting.in_pool import InPool
 from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.step_by_step import AsTheyCome, InOrder
 from rollouts.collecting.turns import Turns
-from rollouts.collecting.wanted import Wanted
 from rollouts.errors import CallTimeoutError, SpecError
 from rollouts.machine.torch_threads import beside_a_pool
-from rollouts.returns import Gae, Nstep
-from rollouts.run_log.record_options import RunLog
 from rollouts.run_log.tape import Tape
 
 if TYPE_CHECKING:
+    from rollouts.collecting.collector import Asked
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy
 
@@ -39,46 +37,20 @@ class OnHost:
         self,
         env: Any,
         policies: Mapping[str, Policy],
-        rollout_length: int,
-        *,
-        keep_final_obs: bool = False,
-        num_torch_threads: int | None = None,
-        engine: Engine = "auto",
-        prefetch: int = 0,
-        outputs: Sequence[str] = (),
-        returns: Gae | Nstep | None = None,
-        mask_actions: bool = False,
-        record: RunLog | None = None,
-        rules: dict[str, Any] | None = None,
+        asked: Asked,
     ) -> None:
-        """Takes the policy of each group; `Collector` explains and has checked the arguments.
-
-        Args:
-          rules: Those that the pool carries out itself, for `VectorEnv.collect`.
+        """Takes the policy of each group, and the keywords of a `Collector`.
 
         Raises:
           SpecError: A policy cannot do what is asked for, or "native" is asked for but not
             possible.
         """
-        self._env, self._policies = env, policies
-        self._asked_engine, self._num_torch_threads = engine, num_torch_threads
-        steps, groups = rollout_length, getattr(env, "groups", None)
+        self._env, self._policies, self._asked = env, policies, asked
+        steps, groups = asked.rollout_length, getattr(env, "groups", None)
         self._turns = Turns(env)
-        masks = ActionMasks(env, policies[ALONE]) if mask_actions else None
+        masks = ActionMasks(env, policies[ALONE]) if asked.mask_actions else None
         self._groups = [
-            RolloutRows(
-                env,
-                groups and groups[name],
-                one,
-                Wanted(
-                    outputs,
-                    returns,
-                    (groups[name] if groups else env).single_action_space,
-                ),
-                steps,
-                keep_final_obs=keep_final_obs,
-                masks=masks,
-            )
+            RolloutRows(env, groups and groups[name], one, asked, masks)
             for name, one in policies.items()
         ]
         source: Any = masks or env
@@ -88,14 +60,14 @@ class OnHost:
         self._as_they_come: AsTheyCome | None = None
         if is_async(env):
             self._as_they_come = AsTheyCome(env, source, self._groups[0], steps)
-        self._prefetches = bool(prefetch)
+        self._prefetches = bool(asked.prefetch)
         self._in_pool = InPool(
-            env, self._groups, self._turns, rules=rules or {}, prefetches=self._prefetches
+            env, self._groups, self._turns, rules=asked.rules, prefetches=self._prefetches
         )
         self._choose_engine()
         self._tape: Tape | None = None
-        if record is not None:
-            self._tape = Tape(env, record, steps, keep_final_obs=keep_final_obs)
+        if asked.record is not None:
+            self._tape = Tape(env, asked.record, steps, keep_final_obs=asked.keep_final_obs)
             self._in_order.tape = self._in_pool.tape = self._tape
 
     @property
@@ -172,7 +144,7 @@ class OnHost:
             self._in_order.start(deadline)
             return self._in_pool.collect(self._native, ahead, deadline)
         with ExitStack() as during:
-            first, threads = self._groups[0].policy, self._num_torch_threads
+            first, threads = self._groups[0].policy, self._asked.num_torch_threads
             during.enter_context(beside_a_pool(first, self._env.batch_size, threads))
             for rows in self._groups:
                 during.enter_context(rows.wanted.asked_of(rows.policy))
@@ -200,7 +172,7 @@ class OnHost:
         )
 
     def _choose_engine(self) -> None:
-        native, why_not = choose_engine(self._asked_engine, self._env, self._policies)
+        native, why_not = choose_engine(self._asked.engine, self._env, self._policies)
         # before the choice is stored, so that each call raises it, not only the first
         if self._prefetches and native is None:
             raise SpecError(f"prefetch=1 needs the native engine, which is not possible: {why_not}")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from rollouts.batch import RolloutBatch
 from rollouts.checks import whole_number
 from rollouts.collecting.batched_env import check_env
+from rollouts.collecting.collector import Asked
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.on_host import OnHost
 from rollouts.collecting.rows import ALONE
@@ -150,13 +151,12 @@ def _again(
         name: _Recorded(group.single_action_space.dtype) for name, group in groups.items()
     }
     check_env(env)
-    steps = OnHost(
-        env,
-        acting,
-        header.rollout_length,
+    asked = Asked(
+        rollout_length=header.rollout_length,
         keep_final_obs=header.keep_final_obs,
         engine="torch",
     )
+    steps = OnHost(env, acting, asked)
     if header.has_states:
         steps.begin_from(_go_to(env, chain.state, acting))
     for record in chain.fragments:

@@ -15,12 +15,13 @@ from rollouts.collecting.masks import ActionMasks
 from rollouts.collecting.native_states import NativeStates
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.collecting.steps import cut_off, finite_bounds
+from rollouts.collecting.wanted import Wanted
 from rollouts.envs.agent_groups import MultiAgentBatch, agent_steps
 from rollouts.errors import SpecError
 from rollouts.policies.checks import check_finite
 
 if TYPE_CHECKING:
-    from rollouts.collecting.wanted import Wanted
+    from rollouts.collecting.collector import Asked
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy
     from rollouts.specs import AgentGroup
@@ -46,22 +47,20 @@ class RolloutRows:
         env: Any,
         group: AgentGroup | None,
         policy: Policy,
-        wanted: Wanted,
-        rollout_length: int,
-        *,
-        keep_final_obs: bool,
+        asked: Asked,
         masks: ActionMasks | None = None,
     ) -> None:
         """Takes a group of an environment; None for environments with one agent.
 
         Raises:
-          SpecError: `policy` is not a policy.
+          SpecError: `policy` is not a policy, or no policy for this space has what `asked` wants.
         """
         of: Any = group or env
         agents = 1 if group is None else group.num_agents
-        self.name, self.policy, self.wanted = "" if group is None else group.name, policy, wanted
-        self._steps, self._keeps_final_obs, self._masks = rollout_length, keep_final_obs, masks
+        self.name, self.policy = "" if group is None else group.name, policy
+        self._asked, self._masks, rollout_length = asked, masks, asked.rollout_length
         self._obs_space, self.action_space = of.single_observation_space, of.single_action_space
+        self.wanted = Wanted(asked.outputs, asked.returns, self.action_space)
         self._has_agents = group is not None
         # agents of `AgentRows` leave and come back, like those of a group
         self._reports_active = self._has_agents or bool(getattr(env, "reports_active", False))
@@ -80,9 +79,11 @@ class RolloutRows:
 
     def reset(self) -> None:
         """Drops the rows; every row's next observation is the first of an episode."""
-        keep = self._keeps_final_obs
         self.arena = Arena(
-            self._arena_steps, len(self.env_id), self._obs_space, keep_final_obs=keep
+            self._arena_steps,
+            len(self.env_id),
+            self._obs_space,
+            keep_final_obs=self._asked.keep_final_obs,
         )
         self._active = self._new_active()
         self.calls.reset()
@@ -106,7 +107,7 @@ class RolloutRows:
         if states.shapes != shapes:
             keep_all = getattr(self.policy, "keeps_states", False)
             rows = len(self.env_id)
-            self._states = NativeStates(shapes, rows, self._steps, keep_all=keep_all)
+            self._states = NativeStates(shapes, rows, self._asked.rollout_length, keep_all=keep_all)
         self.wanted.check(self.policy, native)
 
     def obs_of(self, t: int) -> Array:
@@ -181,7 +182,7 @@ class RolloutRows:
         arrays |= self._states.arrays() | self.wanted.arrays(arena.shape)
         if self._active is not None:
             arrays["active"] = self._active
-        return arrays | (self._masks.arrays(self._steps) if self._masks else {})
+        return arrays | (self._masks.arrays(self._asked.rollout_length) if self._masks else {})
 
     def take_native(self, arrays: dict[str, Array], final_obs: Array | None) -> RolloutBatch:
         """Returns the rollout that the pool wrote into `native_arrays`."""
@@ -194,7 +195,7 @@ class RolloutRows:
     def _hand_out(
         self, last_value: NDArray[np.float32], policy_state: tuple[Array, ...], beyond: int
     ) -> RolloutBatch:
-        steps, full = self._steps, self.arena
+        steps, full = self._asked.rollout_length, self.arena
         batch = full.first_steps(steps, self.env_id.copy(), last_value, policy_state)
         if self._active is not None:
             batch.extras["active"] = self._active
@@ -212,7 +213,7 @@ class RolloutRows:
     def _new_active(self) -> NDArray[np.bool_] | None:
         if not self._reports_active:
             return None
-        return np.empty((self._steps, len(self.env_id)), np.bool_)
+        return np.empty((self._asked.rollout_length, len(self.env_id)), np.bool_)
 
     def _bootstrap(self, step: StepBatch, rows: Rows) -> NDArray[np.float32] | None:
         """Values (B,) the final observations of truncated episodes; None where there are none."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,19 @@ Array = NDArray[Any]
 RETURNS = ("advantage", "target")
 
 
+def check_wanted(outputs: object, returns: object, prefix: str = "") -> None:
+    """Raises SpecError where `outputs` are no names or `returns` is not an estimator.
+
+    Args:
+      outputs, returns: Arguments of a `Collector`.
+      prefix: Prefix of their names in messages, such as "collect.".
+    """
+    if not (isinstance(outputs, Collection) and all(isinstance(name, str) for name in outputs)):
+        raise SpecError(f"{prefix}outputs is {outputs!r}, expected names such as ('entropy',)")
+    if returns is not None and not isinstance(returns, Gae | Nstep):
+        raise SpecError(f"{prefix}returns is {returns!r}, expected rollouts.returns.Gae or Nstep")
+
+
 class Wanted:
     """The extras of one policy's rollouts, for native code and torch."""
 
@@ -35,11 +48,8 @@ class Wanted:
         """Takes the arguments of a `Collector`.
 
         Raises:
-          SpecError: A policy for this space has no such output, an output is asked for twice, or
-            `returns` is not an estimator.
+          SpecError: A policy for this space has no such output, or an output is asked for twice.
         """
-        if not isinstance(outputs, Iterable):
-            raise SpecError(f"outputs is {outputs!r}, expected names such as ('entropy',)")
         self.outputs = (outputs,) if isinstance(outputs, str) else tuple(outputs)
         self.returns = returns
         self._inputs = head_inputs(action_space)
@@ -52,8 +62,6 @@ class Wanted:
                 f"outputs are {list(self.outputs)}, expected some of {list(known)}, each once: a "
                 f"policy for {action_space} has no others"
             )
-        if returns is not None and not isinstance(returns, Gae | Nstep):
-            raise SpecError(f"returns is {returns!r}, expected rollouts.returns.Gae or Nstep")
 
     def check(self, policy: Any, native: NativePolicy | None) -> None:
         """Records who computes: native code, or the policy itself where `native` is None.

@@ -4,20 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
 from rollouts.checks import flag, whole_number
-from rollouts.collecting.collector import Asked
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.collector import CollectorOptions
 from rollouts.errors import SpecError
 from rollouts.features import asked_of
-from rollouts.machine.torch_threads import check_threads
-from rollouts.returns import Gae, Nstep
 from rollouts.run_log.record_options import RunLog
-from rollouts.support.field_checks import check_one_of
 from rollouts.support.keywords import explains_fields
 from rollouts.workers.tensor_transport import (
     Device,
@@ -36,29 +32,25 @@ if TYPE_CHECKING:
 
 @explains_fields
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectOptions:
+class CollectOptions(CollectorOptions):
     """Options of collecting in a worker: its environments, its collector, and its fragments.
+
+    It has each keyword of a `Collector`, with the same meaning, except prefetch and record. Those
+    that need a `NativePolicy` or the like hold for what make_policy makes; outputs and mask_actions
+    are not for workers with `inference`. num_torch_threads is of each worker: None stands for 1, or
+    more if the policy's network is large, up to num_threads_per_worker, as torch's threads share
+    the cores with those of the pool.
 
     Attributes:
       batch_size: See `make_vec`; None for synchronous pools.
-      num_torch_threads: Threads of torch in each worker. None: 1, or more if the policy's network
-        is large, see `rollouts.machine.torch_threads.threads_for`, up to num_threads_per_worker, as
-        torch's threads share the cores with those of the pool.
       pack_frame_stacks: Send stacked observations (T, B, S, ...) as single frames and an index;
         `get` forms the same stacks from them, to the bit. None: where the environment has an option
         stack_num above 1, as Atari games have.
-      keep_final_obs: See `Collector`; a replay needs it.
       make_env: Makes each worker's environments in place of `make_vec`, from its WorkerConfig, with
         its num_envs, env_id_offset and env_seed; must pickle. They autoreset in the same step, as
         `from_env_fns(..., autoreset_mode="same_step")` does. The coordinator's id is then a mere
         name. Not with `inference`.
       make_collector: Replaces `build_collector` in the workers; must pickle.
-      engine: "auto", "native" or "torch": the code that computes the policy, see `Collector`.
-      outputs: Names of values of each step in `extras`, see `Collector`; not with `inference`.
-      returns: Adds advantages and targets, computed from the policy's values, to fragments; see
-        `Collector`.
-      mask_actions: Makes policies choose among the actions that info["action_mask"] allows, see
-        `Collector`; not with `inference`.
       policies: Group -> name of the policy that acts for it, with several agents.
         A group that is left out has a policy of its own name; groups with one name share a policy.
       device: "cuda" makes each worker step its environments on a GPU, beside the policy, as
@@ -71,16 +63,12 @@ class CollectOptions:
         "auto" is NIXL where device="cuda" and it is installed here, else the object store.
     """
 
+    prefix: ClassVar[str] = "collect."
+
     batch_size: int | None = None
-    num_torch_threads: int | None = None
     pack_frame_stacks: bool | None = None
-    keep_final_obs: bool = False
     make_env: MakeEnv | None = None
     make_collector: MakeCollector | None = None
-    engine: Engine = "auto"
-    outputs: Sequence[str] = ()
-    returns: Gae | Nstep | None = None
-    mask_actions: bool = False
     policies: Mapping[str, str] | None = None
     device: Device | None = None
     tensor_transport: TensorTransport = "auto"
@@ -88,37 +76,20 @@ class CollectOptions:
     @property
     def asked(self) -> list[str]:
         """Keys of `rollouts.features` for the values that are not the defaults."""
-        asked = asked_of(self, "collect.")
+        asked = asked_of(self, self.prefix)
         # pack_frame_stacks=False is possible everywhere
         return [
             one for one in asked if self.pack_frame_stacks or one != "collect.pack_frame_stacks"
         ]
 
-    @property
-    def of_collector(self) -> dict[str, Any]:
-        """Keyword arguments for the worker's `Collector`, which has options of the same names."""
-        named = {one.name for one in fields(Asked)}
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name in named}
-
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""
-        check_one_of("collect.engine", self.engine, get_args(Engine))
+        CollectorOptions.__post_init__(self)
         check_transport(self.device, self.tensor_transport)
-        if not _are_names(self.outputs):
-            raise SpecError(
-                f"collect.outputs is {self.outputs!r}, expected names such as ('entropy',)"
-            )
-        if not isinstance(self.returns, Gae | Nstep | None):
-            raise SpecError(
-                f"collect.returns is {self.returns!r}, expected rollouts.returns.Gae or Nstep"
-            )
         if self.batch_size is not None:
             whole_number("collect.batch_size", self.batch_size, 1)
-        check_threads("collect.num_torch_threads", self.num_torch_threads)
         if self.pack_frame_stacks is not None:
             flag("collect.pack_frame_stacks", self.pack_frame_stacks)
-        flag("collect.keep_final_obs", self.keep_final_obs)
-        flag("collect.mask_actions", self.mask_actions)
         if self.policies is not None and not _is_names(self.policies):
             raise SpecError(
                 f"collect.policies is {self.policies!r}, expected a dict of group -> policy's name"
@@ -264,10 +235,6 @@ def _is_names(given: object) -> bool:
     return isinstance(given, Mapping) and all(
         isinstance(name, str) for pair in given.items() for name in pair
     )
-
-
-def _are_names(given: object) -> bool:
-    return isinstance(given, Sequence) and all(isinstance(name, str) for name in given)
 
 
 def _check_function(name: str, function: Callable[..., object] | None) -> None:

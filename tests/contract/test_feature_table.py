@@ -306,6 +306,8 @@ REFUSED_OPTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "inference": ({}, {"inference": Inference(), "num_workers": 1}),
     "collect.batch_size": ({"batch_size": 1}, {}),
     "collect.mask_actions": ({"mask_actions": True}, {}),
+    "collect.cuda_graph": ({"cuda_graph": True}, {}),
+    "collect.policy_dtype": ({"policy_dtype": "bfloat16"}, {}),
     "collect.pack_frame_stacks": ({"pack_frame_stacks": True}, {}),
     "collect.policies": ({"policies": {"agent": "one"}}, {}),
     "record": ({}, {"record": "log", "num_workers": 1}),
