@@ -20,7 +20,7 @@ from rollouts.envs.kernel.rows import HeldRows
 from rollouts.policies.checks import head_inputs
 
 if TYPE_CHECKING:
-    from rollouts.collecting.collector import Asked
+    from rollouts.collecting.asked import Asked
 
 _CHOSEN = ("log_prob", "value", "entropy", "inputs")
 

@@ -29,7 +29,7 @@ from rollouts.machine.torch_threads import torch_threads
 from rollouts.policies.checks import check_policy
 
 if TYPE_CHECKING:
-    from rollouts.collecting.collector import Asked
+    from rollouts.collecting.asked import Asked
     from rollouts.policies.protocol import Policy
 
 

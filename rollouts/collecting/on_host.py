@@ -21,7 +21,7 @@ from rollouts.machine.torch_threads import beside_a_pool
 from rollouts.run_log.tape import Tape
 
 if TYPE_CHECKING:
-    from rollouts.collecting.collector import Asked
+    from rollouts.collecting.asked import Asked
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from rollouts.batch import RolloutBatch
 from rollouts.checks import whole_number
+from rollouts.collecting.asked import Asked
 from rollouts.collecting.batched_env import check_env
-from rollouts.collecting.collector import Asked
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.on_host import OnHost
 from rollouts.collecting.rows import ALONE

@@ -21,7 +21,7 @@ from rollouts.errors import SpecError
 from rollouts.policies.checks import check_finite
 
 if TYPE_CHECKING:
-    from rollouts.collecting.collector import Asked
+    from rollouts.collecting.asked import Asked
     from rollouts.policies.native import NativePolicy
     from rollouts.policies.protocol import Policy
     from rollouts.specs import AgentGroup

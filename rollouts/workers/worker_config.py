@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 
 from rollouts.checks import flag, whole_number
-from rollouts.collecting.collector import CollectorOptions
+from rollouts.collecting.asked import CollectorOptions
 from rollouts.errors import SpecError
 from rollouts.features import asked_of
 from rollouts.run_log.record_options import RunLog

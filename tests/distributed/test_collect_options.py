@@ -43,7 +43,7 @@ def test_a_worker_s_collector_gets_every_option_of_its_own() -> None:
         {"policy_dtype": "float16"},
         {"policy_dtype": "bfloat16", "engine": "torch"},
     ),
-    ids=str,
+    ids=",".join,
 )
 def test_a_worker_refuses_the_values_that_a_collector_refuses(wrong: dict[str, Any]) -> None:
     env = rollouts.make_vec("CartPole-v1", 2, autoreset_mode="same_step")

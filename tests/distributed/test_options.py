@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import rollouts
-from rollouts import RolloutCoordinator
+from rollouts import Collector, RolloutCoordinator
+from rollouts.collecting.asked import CollectorOptions
 from rollouts.errors import RolloutsError, SpecError
 from rollouts.workers import (
     BatchRule,
@@ -137,8 +138,12 @@ def test_options_are_frozen_and_pickle_and_have_a_door(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_is_documented(kind: Any) -> None:
+    # those of a Collector are explained there
+    shared = dataclasses.fields(CollectorOptions) if kind is CollectOptions else ()
     for field in dataclasses.fields(kind):
-        assert f"      {field.name}" in kind.__doc__
+        is_shared = field.name in {one.name for one in shared}
+        text = Collector.__init__.__doc__ if is_shared else kind.__doc__
+        assert f"      {field.name}" in text
 
 
 def test_options_are_imported_without_ray_and_torch() -> None:
