@@ -24,6 +24,7 @@ import ray as _typed_ray
 
 from rollouts.bench.random_policy import make_random_policy
 from rollouts.bench.stage_clock import merge_threads, timed_turn
+from rollouts.learner.fragment import FragmentInfo
 from rollouts.simulation import (
     DriverModel,
     JobModel,
@@ -84,6 +85,7 @@ class DriverCost:
       stages: Stage -> microseconds of CPU time per fragment.
       per_call: Fragments per call of an actor.
       nbytes: Bytes of a fragment's arrays.
+      fragment_s: Seconds in which a worker collected a fragment, the mean.
     """
 
     name: str
@@ -92,6 +94,7 @@ class DriverCost:
     stages: dict[str, list[float]] = field(default_factory=dict)
     per_call: list[float] = field(default_factory=list)
     nbytes: int = 0
+    fragment_s: list[float] = field(default_factory=list)
 
 
 class _Ours:
@@ -116,8 +119,8 @@ class _Ours:
         )
         (self.merge,) = merge_threads() - known
 
-    def run(self) -> int:
-        """Takes the fragments of one turn; returns the bytes of the last."""
+    def run(self) -> list[FragmentInfo]:
+        """Takes the fragments of one turn."""
         return _take(self.coordinator, self._task)
 
     @property
@@ -163,10 +166,11 @@ def measure(task: DriverTask, *, repeats: int) -> list[DriverCost]:
 def _measure_turn(cost: DriverCost, task: DriverTask, one: _Ours | _BareLoop, turn: int) -> None:
     """Runs one turn; the first, in which workers start, is not counted."""
     num_calls = one.num_calls
-    nbytes, times = timed_turn(one.run, one.merge)
+    infos, times = timed_turn(one.run, one.merge)
     if turn == 0:
         return
-    cost.nbytes = nbytes
+    cost.nbytes = infos[-1].nbytes
+    cost.fragment_s.append(statistics.fmean(info.collect_s for info in infos))
     cost.per_call.append(task.num_fragments / (one.num_calls - num_calls))
     per = 1e6 / task.num_fragments
     cost.cpu_us.append(times.cpu_s * per)
@@ -175,15 +179,15 @@ def _measure_turn(cost: DriverCost, task: DriverTask, one: _Ours | _BareLoop, tu
         cost.stages.setdefault(name, []).append(value * per)
 
 
-def _take(coordinator: RolloutCoordinator, task: DriverTask) -> int:
+def _take(coordinator: RolloutCoordinator, task: DriverTask) -> list[FragmentInfo]:
     coordinator.publish_weights({"w": np.zeros(1)})
-    nbytes = 0
+    infos = []
     for number in range(1, task.num_fragments + 1):
         (fragment,) = coordinator.get_fragments(timeout_s=_START_S)
-        nbytes = fragment.info.nbytes
+        infos.append(fragment.info)
         if task.publish_every and number % task.publish_every == 0:
             coordinator.publish_weights({"w": np.zeros(1)})
-    return nbytes
+    return infos
 
 
 class _BareLoop:
@@ -216,23 +220,23 @@ class _BareLoop:
         self._given = [0] * task.num_workers
         self._flying: dict[Any, tuple[Any, int]] = {}  # info -> arrays and worker
 
-    def run(self) -> int:
-        """Takes the fragments of one turn; returns the bytes of the last."""
+    def run(self) -> list[FragmentInfo]:
+        """Takes the fragments of one turn."""
         num_fragments, every = self._task.num_fragments, self._task.publish_every
         self._store.publish({"w": np.zeros(1)})
         if not self._flying:
             for worker in [*range(self._task.num_workers)] * CREDITS:
                 self._call(worker)
-        nbytes = 0
+        infos = []
         for number in range(1, num_fragments + 1):
             (info,), _ = ray.wait(list(self._flying), num_returns=1)
             batch, worker = self._flying.pop(info)
-            nbytes = ray.get(info).nbytes
+            infos.append(ray.get(info))
             ray.get(batch)
             if every and number % every == 0:
                 self._store.publish({"w": np.zeros(1)})
             self._call(worker)
-        return nbytes
+        return infos
 
     def pause(self) -> None:
         """Waits until the actors have finished their requests; the next turn takes the results."""
@@ -301,14 +305,14 @@ def to_table(rows: Sequence[tuple[DriverTask, Sequence[DriverCost]]]) -> str:
 
 
 def simulated_limits(task: DriverTask, costs: Sequence[DriverCost]) -> dict[str, float]:
-    """Simulates workers that take no time, with the costs of each stage that were measured.
+    """Simulates the workers with the costs of each stage, and the times, that were measured.
 
     Args:
       task: The work of the contestants.
       costs: Their costs.
     Returns:
-      Fragments per second of "RolloutCoordinator" and of "one fragment a call". The simulator
-      decides how many fragments share a call.
+      Fragments per second of the driver's CPU time, of "RolloutCoordinator" and of "one fragment a
+      call". The simulator decides how many fragments share a call.
     """
     every = task.publish_every or task.num_fragments
     models = {
@@ -322,22 +326,22 @@ def simulated_limits(task: DriverTask, costs: Sequence[DriverCost]) -> dict[str,
     shared, alone = models["RolloutCoordinator"], models["one fragment a call"]
     shared = driver_of_calls(shared, alone, statistics.median(costs[0].per_call))
     return {
-        "RolloutCoordinator": _simulated_limit(task, every, shared, _QUEUE),
+        "RolloutCoordinator": _simulated_limit(task, costs[0], every, shared, _QUEUE),
         "one fragment a call": _simulated_limit(
-            task, every, alone, replace(_QUEUE, max_fragments_per_call=1)
+            task, costs[1], every, alone, replace(_QUEUE, max_fragments_per_call=1)
         ),
     }
 
 
 def _simulated_limit(
-    task: DriverTask, every: int, driver: DriverModel, queue: QueueLimits
+    task: DriverTask, cost: DriverCost, every: int, driver: DriverModel, queue: QueueLimits
 ) -> float:
     job = JobModel(
         workers=WorkerModel(
             num_workers=task.num_workers,
             num_envs=task.num_envs,
             rollout_length=task.rollout_length,
-            fragment_s=1e-6,
+            fragment_s=statistics.median(cost.fragment_s),
             call_s=0.0,
             fragment_bytes=0,
             start_s=0.0,
@@ -353,7 +357,8 @@ def _simulated_limit(
         ),
         learners=LearnerModel(fragments_per_update=every, steps_per_s=1e15, weight_bytes=0),
     )
-    return simulate(job, duration_s=2.5, warm_up_s=0.5).fragments_per_s
+    report = simulate(job, duration_s=2.5, warm_up_s=0.5)
+    return report.fragments_per_s / report.driver_load
 
 
 def _ratios(cost: DriverCost, bare: DriverCost) -> list[float]:

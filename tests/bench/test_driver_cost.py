@@ -10,10 +10,12 @@ pytest.importorskip("ray")
 from rollouts.bench.driver_cost import DriverCost, DriverTask, simulated_limits, to_table
 
 
-def cost_of(name: str, us: float, per_call: float, nbytes: int = 2000) -> DriverCost:
+def cost_of(
+    name: str, us: float, per_call: float, nbytes: int = 2000, fragment_s: float = 1e-6
+) -> DriverCost:
     """Costs without noise: a fifth each for calls and arrays, the rest for taking."""
     stages = {"submit": [us / 5], "resolve": [us / 5], "weights": [0.0], "queue": [us * 3 / 5]}
-    return DriverCost(name, [us], [5e5 / us], stages, [per_call], nbytes)
+    return DriverCost(name, [us], [5e5 / us], stages, [per_call], nbytes, [fragment_s])
 
 
 def test_the_table_says_what_a_core_can_take_beside_bare_ray_and_the_simulator() -> None:
@@ -43,3 +45,17 @@ def test_the_simulator_shares_calls_by_the_rule_of_a_real_run() -> None:
         limits = simulated_limits(DriverTask(num_workers=8, publish_every=publish_every), costs)
         per_fragment_us = alone - of_a_call + of_a_call / size
         assert limits["RolloutCoordinator"] == pytest.approx(1e6 / per_fragment_us, rel=0.02)
+
+
+def test_slow_workers_are_asked_for_fewer_fragments_at_a_time() -> None:
+    task = DriverTask(num_workers=16, publish_every=128)
+    limits = []
+    for fragment_s in (1e-6, 2e-3, 2e-2):
+        costs = [
+            cost_of("RolloutCoordinator", 150.0, 8.0, fragment_s=fragment_s),
+            cost_of("one fragment a call", 400.0, 1.0, fragment_s=fragment_s),
+        ]
+        limits.append(simulated_limits(task, costs)["RolloutCoordinator"])
+        # the driver waits for such workers; what its CPU time pays for is not less by that
+        assert limits[-1] > 2400
+    assert limits[0] > limits[1] > limits[2]
