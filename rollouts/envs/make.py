@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
@@ -207,7 +206,8 @@ def cell_of_id(id: str, device: str | None) -> Cell:
     """Returns the kind of environments that `make_vec` makes for an id."""
     if device is None:
         return Cell("native", is_multi_agent(id))
-    supported = importlib.import_module("rollouts.envs.physics.supported")
+    from rollouts.envs.physics import supported
+
     if id in supported.PHYSICS_IDS or id in supported.ON_CPU_ALONE:
         return Cell("physics")
     return Cell("kernel", is_multi_agent(id))
@@ -239,8 +239,12 @@ def _device_engine(cell: Cell) -> Any:
     """The engine that steps environments on a device."""
     # imports torch, and for physics Warp
     if cell.engine == "physics":
-        return importlib.import_module("rollouts.envs.physics.physics_engine").PhysicsEngine
-    return importlib.import_module("rollouts.envs.kernel.kernel_engine").KernelEngine
+        from rollouts.envs.physics.physics_engine import PhysicsEngine
+
+        return PhysicsEngine
+    from rollouts.envs.kernel.kernel_engine import KernelEngine
+
+    return KernelEngine
 
 
 def _face_of(engine: Engine) -> VectorEnv[Any] | MultiAgentVectorEnv:

@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 class CollectOptions(CollectorOptions):
     """Options of collecting in a worker: its environments, its collector, and its fragments.
 
-    It has each keyword of a `Collector`, with the same meaning, except prefetch and record. Those
-    that need a `NativePolicy` or the like hold for what make_policy makes; outputs and mask_actions
-    are not for workers with `inference`. num_torch_threads is of each worker: None stands for 1, or
-    more if the policy's network is large, up to num_threads_per_worker, as torch's threads share
-    the cores with those of the pool.
+    It has the keywords of a `Collector`, with the same meaning, except prefetch and record. Workers
+    with `inference` have neither outputs nor mask_actions. Where num_torch_threads is None, torch
+    has 1 thread in each worker, or more if the policy's network is large, up to
+    num_threads_per_worker: its threads share the cores with those of the pool.
 
     Attributes:
       batch_size: See `make_vec`; None for synchronous pools.

@@ -17,7 +17,7 @@ PACKAGE = Path(rollouts.__file__).parent
 ORDER = [
     *("errors", "support", "batch", "specs", "features", "checks", "machine", "metrics"),
     *("families", "mujoco", "own_model", "own_env", "rendering"),
-    *("envs", "envs.kernel", "envs.physics", "envs.hosted"),
+    *("envs", "envs.kernel", "envs.physics", "envs.hosted", "envs.make"),
     *("checkpoint", "policies", "policy", "recurrent", "exporting", "returns", "returns_torch"),
     "run_log",
     *("collecting", "learner", "learner_shards", "device_queue"),
