@@ -62,7 +62,7 @@ def check_env_options(env_options: object) -> None:
 
 
 def check_inference(inference: Inference | None, collect: CollectOptions, num_workers: int) -> None:
-    """Raises SpecError where inference has no workers to serve, or comes with collect.outputs."""
+    """Raises SpecError where inference has no workers to serve, or an option needs their policy."""
     if inference is None:
         return
     if num_workers == 0:
@@ -74,6 +74,11 @@ def check_inference(inference: Inference | None, collect: CollectOptions, num_wo
         raise SpecError(
             "collect.outputs with inference: the policy of an inference actor puts what it likes "
             "into PolicyOutput.extras; leave one of them out"
+        )
+    if collect.mask_actions:
+        raise SpecError(
+            "collect.mask_actions with inference: an inference actor gets observations without "
+            "masks of actions; leave one of them out"
         )
 
 

@@ -109,6 +109,14 @@ def test_what_a_policy_does_not_have_is_told_before_workers_start() -> None:
         RolloutCoordinator(
             "CartPole-v1", make_policy, collect=options(), inference=Inference(), **settings
         )
+    with pytest.raises(SpecError, match=r"collect\.mask_actions with inference"):
+        RolloutCoordinator(
+            "CartPole-v1",
+            make_policy,
+            collect=CollectOptions(mask_actions=True),
+            inference=Inference(),
+            **settings,
+        )
 
 
 def _spaces() -> dict[str, Any]:
