@@ -24,7 +24,7 @@ _RULE = {"is_rule": True}
 class CollectorOptions:
     """Keywords of a `Collector` and of `CollectOptions`; each value is checked alone."""
 
-    prefix: ClassVar[str] = ""  # their names begin with it in messages
+    _prefix: ClassVar[str] = ""  # begins their names in messages
 
     keep_final_obs: bool = field(default=False, metadata=_RULE)
     num_torch_threads: int | None = None
@@ -37,7 +37,7 @@ class CollectorOptions:
 
     def __post_init__(self) -> None:
         """Raises SpecError or DTypeError where a value is out of range or of another kind."""
-        prefix = self.prefix
+        prefix = self._prefix
         check_threads(f"{prefix}num_torch_threads", self.num_torch_threads)
         check_engine(self.engine, f"{prefix}engine")
         check_wanted(self.outputs, self.returns, prefix)
@@ -50,11 +50,6 @@ class CollectorOptions:
                 f"compute, and {prefix}engine='torch' was asked for: leave {prefix}policy_dtype "
                 "out, and use torch.autocast in the module"
             )
-
-    @property
-    def of_collector(self) -> dict[str, Any]:
-        """These options as keyword arguments of a `Collector`."""
-        return {one.name: getattr(self, one.name) for one in fields(CollectorOptions)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -62,7 +62,7 @@ class CollectOptions(CollectorOptions):
         "auto" is NIXL where device="cuda" and it is installed here, else the object store.
     """
 
-    prefix: ClassVar[str] = "collect."
+    _prefix: ClassVar[str] = "collect."
 
     batch_size: int | None = None
     pack_frame_stacks: bool | None = None
@@ -75,11 +75,16 @@ class CollectOptions(CollectorOptions):
     @property
     def asked(self) -> list[str]:
         """Keys of `rollouts.features` for the values that are not the defaults."""
-        asked = asked_of(self, self.prefix)
+        asked = asked_of(self, self._prefix)
         # pack_frame_stacks=False is possible everywhere
         return [
             one for one in asked if self.pack_frame_stacks or one != "collect.pack_frame_stacks"
         ]
+
+    @property
+    def of_collector(self) -> dict[str, Any]:
+        """Keyword arguments for the worker's `Collector`, which has options of the same names."""
+        return {one.name: getattr(self, one.name) for one in fields(CollectorOptions)}
 
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range or of another kind."""

@@ -4,17 +4,19 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from acted_worker import worker_config
 from torch import nn
 
 import rollouts
 from rollouts import Collector, TorchPolicy
 from rollouts.errors import RolloutsError
 from rollouts.returns import Gae
-from rollouts.workers import CollectOptions, RolloutWorker, WorkerConfig
+from rollouts.workers import CollectOptions, RolloutWorker
 
 
 def test_a_worker_s_collector_gets_every_option_of_its_own() -> None:
@@ -77,13 +79,12 @@ def make_net(spec: Any) -> TorchPolicy:
 )
 def test_workers_on_a_device_collect_as_a_collector_there(options: dict[str, Any]) -> None:
     pool: dict[str, Any] = {"device": "cpu-emulation", "seed": 3, "autoreset_mode": "same_step"}
-    config = WorkerConfig(
+    config = replace(
+        worker_config(),
         id="CartPole-v1",
         num_envs=6,
         rollout_length=5,
-        num_threads=1,
         seed=3,
-        env_options={},
         collect=CollectOptions(device="cpu-emulation", **options),
     )
     worker = RolloutWorker(config, make_net)
