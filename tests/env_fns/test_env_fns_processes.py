@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 from host_envs import HANG, Counter, Moody
+from processes import run_in_child
 
 import rollouts
 
@@ -91,6 +92,10 @@ SCRIPT = """
 
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_closing_ends_every_process_and_frees_every_descriptor(method: str) -> None:
+    run_in_child(assert_closing_frees_all, method)
+
+
+def assert_closing_frees_all(method: str) -> None:
     # what multiprocessing keeps for itself is there from the first time on
     rollouts.from_env_fns([Counter], start_method=method).close()
     gc.collect()
@@ -126,6 +131,10 @@ def test_garbage_collection_closes() -> None:
 
 
 def test_failed_construction_leaves_nothing(tmp_path: Path) -> None:
+    run_in_child(assert_failure_leaves_nothing, tmp_path)
+
+
+def assert_failure_leaves_nothing(tmp_path: Path) -> None:
     def first() -> Counter:
         (tmp_path / "pid").write_text(str(os.getpid()))
         return Counter()
@@ -133,6 +142,7 @@ def test_failed_construction_leaves_nothing(tmp_path: Path) -> None:
     def broken() -> Any:
         raise ValueError("no")
 
+    rollouts.from_env_fns([Counter], num_processes=1).close()
     gc.collect()
     before = descriptors()
     with pytest.raises(rollouts.EnvError):

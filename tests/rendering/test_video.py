@@ -18,6 +18,7 @@ import imageio.v2 as imageio
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
+from processes import run_in_child
 
 from rollouts.errors import EngineError, FileError, SpecError
 from rollouts.rendering import video
@@ -89,7 +90,11 @@ def test_an_mp4_has_every_frame(tmp_path: Path) -> None:
 
 @BOTH
 def test_frames_are_written_as_they_come(name: str, tmp_path: Path) -> None:
-    with VideoWriter(tmp_path / name, 30) as writer:
+    run_in_child(assert_frames_are_not_held, tmp_path / name)
+
+
+def assert_frames_are_not_held(path: Path) -> None:
+    with VideoWriter(path, 30) as writer:
         for one in noise(3):
             writer.write(one)  # imports, buffers
         tracemalloc.start()

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from processes import run_in_child
 
 from comparisons.report.soak import held, read_soak
 from rollouts.cli.main import main
@@ -21,6 +22,10 @@ linux = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /pr
 
 @linux
 def test_memory_files_threads_and_shared_memory_are_counted() -> None:
+    run_in_child(assert_all_is_counted)
+
+
+def assert_all_is_counted() -> None:
     before = held()
     # pages of its own, which no memory freed earlier can serve; many, for a kernel that reclaims
     # idle pages takes some of the others meanwhile
@@ -49,6 +54,10 @@ def test_memory_files_threads_and_shared_memory_are_counted() -> None:
 
 @linux
 def test_what_a_child_holds_counts_too() -> None:
+    run_in_child(assert_a_child_counts)
+
+
+def assert_a_child_counts() -> None:
     code = "data = b'x' * 60_000_000; print('ready', flush=True); input()"
     before = held()
     with subprocess.Popen(
