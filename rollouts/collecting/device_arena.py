@@ -11,7 +11,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 from rollouts.batch import RolloutBatch
-from rollouts.collecting.device_policy import ActorRows, DevicePolicy
+from rollouts.collecting.actor_rows import ActorRows
+from rollouts.collecting.device_policy import DevicePolicy
 from rollouts.collecting.wanted import RETURNS, Wanted
 from rollouts.envs.kernel.graph import LaunchGraph
 from rollouts.envs.kernel.launch_args import DeviceRows, Launch, WorldRows

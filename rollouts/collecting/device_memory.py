@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rollouts.collecting.device_policy import ActorRows
+from rollouts.collecting.actor_rows import ActorRows
 from rollouts.errors import SpecError
 from rollouts.recurrent import State, initial_state, reset_where
 

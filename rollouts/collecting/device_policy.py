@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from rollouts.collecting.actor_rows import ActorRows
 from rollouts.collecting.device_network import as_bytes, make_network
 from rollouts.envs.kernel.kernel import Kernel, make_kernel
 from rollouts.envs.kernel.kernel_source import PolicyDtype
@@ -30,34 +30,6 @@ if TYPE_CHECKING:
     from rollouts.collecting.device_torch import TorchForward
 
 _HALVES = ("float16", "bfloat16")
-
-
-@dataclass(frozen=True, slots=True)
-class ActorRows:
-    """The rows that a policy acts for: all environments, or the agents of one of their groups.
-
-    Attributes:
-      num_envs: N.
-      num_agents, first_agent, all_agents: A of the group, the index of its first agent among the
-        environment's, and the environment's number of agents; 1, 0 and 1 without groups.
-      has_groups: Whether there are agents, which may leave before the others.
-      obs_shape, obs_dtype: Shape and dtype of one observation.
-      action_space: The space of one action.
-    """
-
-    num_envs: int
-    num_agents: int
-    first_agent: int
-    all_agents: int
-    has_groups: bool
-    obs_shape: tuple[int, ...]
-    obs_dtype: str
-    action_space: gymnasium.Space[Any]
-
-    @property
-    def num_rows(self) -> int:
-        """N * A."""
-        return self.num_envs * self.num_agents
 
 
 class DevicePolicy:

@@ -12,8 +12,8 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from rollouts.collecting.actor_rows import ActorRows
 from rollouts.collecting.device_memory import TorchMemory
-from rollouts.collecting.device_policy import ActorRows
 from rollouts.collecting.engine import head_of, parts_of
 from rollouts.envs.kernel.emulation import run_or_record
 from rollouts.errors import SpecError

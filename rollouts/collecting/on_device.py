@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from rollouts.batch import RolloutBatch
+from rollouts.collecting.actor_rows import ActorRows
 from rollouts.collecting.batched_env import device_pool
 from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
-from rollouts.collecting.device_policy import ActorRows, DevicePolicy
+from rollouts.collecting.device_policy import DevicePolicy
 from rollouts.collecting.device_torch import TorchForward
 from rollouts.collecting.engine import native_of, observation_space_of, still_computes
 from rollouts.collecting.rows import ALONE

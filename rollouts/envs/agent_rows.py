@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,59 @@ from gymnasium.vector.utils import batch_space
 
 from rollouts._native import FinalRows
 from rollouts.batch import StepBatch
-from rollouts.envs.agent_groups import agent_steps
+from rollouts.envs.agent_groups import Grouped, MultiAgentBatch, agent_steps
 from rollouts.errors import SpecError
-
-if TYPE_CHECKING:
-    from rollouts.envs.multi_agent_env import MultiAgentVectorEnv
+from rollouts.specs import AgentGroup
 
 Array = npt.NDArray[Any]
 Info = dict[str, Any]
+
+
+class AgentEnvs(Protocol):
+    """Environments with several agents, as far as `AgentRows` uses a `MultiAgentVectorEnv`."""
+
+    groups: dict[str, AgentGroup]
+    agents: list[str]
+    num_envs: int
+    batch_size: int
+    env_id_offset: int
+    autoreset_mode: AutoresetMode
+    metadata: dict[str, Any]
+    render_mode: str | None
+
+    @property
+    def num_calls(self) -> int:
+        """The number of steps, resets and receives."""
+        ...
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Grouped, Info]:
+        """Starts new episodes."""
+        ...
+
+    def async_reset(self) -> None:
+        """Starts new episodes without waiting."""
+        ...
+
+    def send(self, actions: Grouped) -> None:
+        """Starts stepping all environments."""
+        ...
+
+    def recv_batch(self, timeout_s: float | None = None) -> MultiAgentBatch:
+        """Waits for the environments sent."""
+        ...
+
+    def render(self) -> tuple[npt.NDArray[np.uint8], ...]:
+        """Returns a frame of each environment."""
+        ...
+
+    def close(self) -> None:
+        """Ends the environments."""
+        ...
 
 
 class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
@@ -49,7 +94,7 @@ class AgentRows(GymnasiumVectorEnv[Array, Array, Array]):
         "its rows are agents, which Python lays out step by step: collect the environments by group"
     )
 
-    def __init__(self, envs: MultiAgentVectorEnv) -> None:
+    def __init__(self, envs: AgentEnvs) -> None:
         """Takes over a synchronous environment.
 
         Raises:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts.checks import whole_number
 from rollouts.errors import DTypeError, SpecError
-
-if TYPE_CHECKING:
-    from rollouts.policy import PolicyOutput
+from rollouts.policies.protocol import PolicyOutput
 
 Array = NDArray[Any]
 

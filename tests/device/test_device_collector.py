@@ -22,7 +22,8 @@ from rollouts import (
     SpecError,
     TorchPolicy,
 )
-from rollouts.collecting.device_policy import ActorRows, DevicePolicy
+from rollouts.collecting.actor_rows import ActorRows
+from rollouts.collecting.device_policy import DevicePolicy
 from rollouts.envs.kernel import kernel
 from rollouts.envs.kernel.emulation import HostKernel
 from rollouts.envs.kernel.policy_launch import PolicyLaunch

@@ -4,21 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from rollouts.policies.tracing import arithmetic as ops
+from rollouts.policies.tracing.call import FunctionCall
 from rollouts.policies.tracing.registers import Tags, Unreadable, without_rows
-
-if TYPE_CHECKING:
-    from rollouts.policies.tracing.functions import FunctionCall
 
 State = tuple[Tags, ...]
 # (weight_ih, weight_hh, bias_ih, bias_hh), or only the first two
 Weights = Sequence[Any]
 # maps the input (B, features) to the new state (B, size), whose first part is the output
-Step = Callable[["FunctionCall", Tags, State, Weights], State]
+Step = Callable[[FunctionCall, Tags, State, Weights], State]
 
 _CALL_OF_SEQUENCE = 9  # arguments, as torch.nn gives them
 

@@ -7,16 +7,14 @@ A truth value is a feature that is 0 or 1.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rollouts.policies.tracing import arithmetic as ops
+from rollouts.policies.tracing.call import FunctionCall
 from rollouts.policies.tracing.registers import Tags, Unreadable
-
-if TYPE_CHECKING:
-    from rollouts.policies.tracing.functions import FunctionCall
 
 
 def truth(call: FunctionCall, value: Any) -> Tags:

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
 from rollouts.errors import SpecError
+from rollouts.policies.tracing.call import FunctionCall
 from rollouts.policies.tracing.choices import CHOICES, TRUTHS, choose
-from rollouts.policies.tracing.functions import ARITHMETIC, MOVES, FunctionCall
+from rollouts.policies.tracing.functions import ARITHMETIC, MOVES
 from rollouts.policies.tracing.memory import StorageTags, tensors
 from rollouts.policies.tracing.registers import ROW_BITS, Registers, Tags, Unreadable, without_rows
 

@@ -22,7 +22,8 @@ from rollouts.replay.sampling import ReplayBatch
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.keys import KeyLayout
 from rollouts.replay.shards.requests import BatchRequest, Requests
-from rollouts.replay.shards.saving import ReplayCheckpoint, Saving, check_reads
+from rollouts.replay.shards.saving import Saving, check_reads
+from rollouts.replay.shards.service_checkpoint import ReplayCheckpoint
 from rollouts.replay.shards.shard import ShardHandle
 from rollouts.replay.shards.shard_set import ShardSet
 from rollouts.replay.shards.signal import Signal

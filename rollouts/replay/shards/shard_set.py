@@ -10,7 +10,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from rollouts.learner.fragment import FragmentInfo
 from rollouts.replay.shards.admission import Admission
 from rollouts.replay.shards.joining import share_out
 from rollouts.replay.shards.loss import NO_ITEMS, Loss
+from rollouts.replay.shards.service_checkpoint import ReplayCheckpoint, ShardMark
 from rollouts.replay.shards.shard import (
     FragmentLostError,
     ShardHandle,
@@ -28,9 +29,6 @@ from rollouts.replay.shards.shard import (
     ShardReport,
     TableReport,
 )
-
-if TYPE_CHECKING:
-    from rollouts.replay.shards.saving import ReplayCheckpoint, ShardMark
 
 _log = logging.getLogger(__name__)
 
@@ -108,9 +106,8 @@ class ShardSet:
         self._wake = wake
         self.shards = [Shard(i, launch(i)) for i in range(num_shards)]
         self.credit = {name: np.zeros(num_shards) for name in admissions}
-        self.checkpoint: ReplayCheckpoint | None = (
-            None  # the checkpoint from which a shard that died starts again
-        )
+        # the checkpoint from which a shard that died starts again
+        self.checkpoint: ReplayCheckpoint | None = None
         # bounded, since the caller may never read them
         self.episodes: deque[EndedEpisodes] = deque(maxlen=_MOST_EPISODE_REPORTS)
         # added to the workers' incarnations, so that a later run's fragments have other names
