@@ -231,7 +231,7 @@ def _memory(args: argparse.Namespace) -> list[Any]:
 
 
 def _states(args: argparse.Namespace) -> list[Any]:
-    states: Any = importlib.import_module("comparisons.report.states")
+    states: Any = importlib.import_module("comparisons.report.state_times")
     return [
         row
         for env_id in args.env_id
@@ -295,7 +295,7 @@ def _settings(args: argparse.Namespace) -> bench.Settings:
 
 
 def _print(args: argparse.Namespace, rows: list[Any]) -> None:
-    found: Any = importlib.import_module("comparisons.report.rows")
+    found: Any = importlib.import_module("comparisons.report.report_rows")
     if args.json:
         print(json.dumps(found.to_json(rows), indent=1))
     else:

@@ -40,9 +40,9 @@ from rollouts.batch import StepBatch
 from rollouts.envs.face import check_on_host, on_host
 from rollouts.errors import SpecError
 
-from .shared.episodes import Episode, EpisodeStatistics
 from .shared.info_rows import info_rows
 from .shared.pool_statistics import PoolStatistics
+from .shared.whole_games import Episode, EpisodeStatistics
 
 Array = NDArray[Any]
 Info = dict[str, Any]

@@ -35,7 +35,7 @@ from rollouts.envs.make import make_vec
 from rollouts.envs.native import NativeEngine
 from rollouts.envs.statistics import carry_statistics
 from rollouts.envs.vector_env import VectorEnv
-from rollouts.rendering.options import MODES
+from rollouts.rendering.frame_options import MODES
 
 __all__ = ["NativeEnv", "gymnasium_id", "make_vector_env"]
 

@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from rollouts.recurrent import RecurrentTorchPolicy
     from rollouts.run_log.record_options import RunLog
     from rollouts.workers.autoscaler import Autoscaler
+    from rollouts.workers.coordinator_options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.workers.on_ray.coordinator import RolloutCoordinator
-    from rollouts.workers.options import FaultPolicy, Inference, Placement, QueueLimits
     from rollouts.workers.policy_requests import BatchRule
     from rollouts.workers.weight_transport import WeightTransport
     from rollouts.workers.worker import RolloutWorker
@@ -86,15 +86,15 @@ _LAZY = {
     "CollectOptions": "rollouts.workers.worker_config",
     "Collector": "rollouts.collecting.collector",
     "ExportedPolicy": "rollouts.exporting.exported_policy",
-    "FaultPolicy": "rollouts.workers.options",
+    "FaultPolicy": "rollouts.workers.coordinator_options",
     "FragmentInbox": "rollouts.learner.inbox",
-    "Inference": "rollouts.workers.options",
+    "Inference": "rollouts.workers.coordinator_options",
     "LearnerQueue": "rollouts.learner.queue",
     "NativePolicy": "rollouts.policies.native",
-    "Placement": "rollouts.workers.options",
+    "Placement": "rollouts.workers.coordinator_options",
     "Policy": "rollouts.policies.protocol",
     "PolicyOutput": "rollouts.policies.protocol",
-    "QueueLimits": "rollouts.workers.options",
+    "QueueLimits": "rollouts.workers.coordinator_options",
     "Recorder": "rollouts.datasets.recorder",
     "RecurrentPolicy": "rollouts.policies.protocol",
     "RecurrentTorchPolicy": "rollouts.recurrent",

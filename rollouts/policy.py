@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from rollouts.errors import SpecError
-from rollouts.policies.checks import (
+from rollouts.policies.output_checks import (
     check_module_outputs,
     check_names,
     check_seed,
@@ -36,8 +36,8 @@ with needs("torch", "TorchPolicy"):
     from rollouts.policies.gaussian import GaussianHead as GaussianHead
     from rollouts.policies.gaussian import OrnsteinUhlenbeckHead as OrnsteinUhlenbeckHead
     from rollouts.policies.inputs import as_input, call_module, check_module
-    from rollouts.policies.masks import check_masks
-    from rollouts.policies.masks import mask_logits as mask_logits
+    from rollouts.policies.logit_masks import check_masks
+    from rollouts.policies.logit_masks import mask_logits as mask_logits
 
 
 class TorchPolicy:

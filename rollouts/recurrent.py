@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.policies.checks import check_module_outputs, output_names
+from rollouts.policies.output_checks import check_module_outputs, output_names
 from rollouts.policies.protocol import PolicyOutput, Rows
 from rollouts.support.extras import needs
 

@@ -16,7 +16,7 @@ from tianshou.utils.net.common import Net
 from tianshou.utils.net.discrete import DiscreteActor
 
 from comparisons.adapters.measuring import Case
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.policy_engine import Engine
 from rollouts.errors import SpecError
 
 # SubprocVectorEnv starts a process for each environment

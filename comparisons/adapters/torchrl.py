@@ -17,7 +17,7 @@ from torchrl.envs import GymEnv, GymWrapper, ParallelEnv
 from torchrl.modules import ProbabilisticActor
 
 from comparisons.adapters.measuring import Case
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.policy_engine import Engine
 from rollouts.errors import SpecError
 
 # environments of ParallelEnv, each in a process that takes about 300 MB

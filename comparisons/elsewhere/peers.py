@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from gymnasium import spaces
 
 from comparisons.elsewhere.child import Child, version_there
+from rollouts.bench.interleaved import action_batches
 from rollouts.bench.measurement import Settings
 from rollouts.bench.own_pools import OpenEnv
-from rollouts.bench.runner import action_batches
 from rollouts.errors import SpecError
 from rollouts.specs import EnvSpec
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rollouts.bench.replay_goals import CAPACITY, GOAL, REWARD, SHARE, goal_spaces
 from rollouts.bench.replay_own import Given
-from rollouts.replay.steps import GymnasiumStep
+from rollouts.replay.acted import GymnasiumStep
 
 
 class Sb3Goals:

@@ -8,6 +8,6 @@ output, and `plots` and `page` show it. `latency`, `footprint`, `states` and `so
 
 from __future__ import annotations
 
-from comparisons.report.make import make_report
+from comparisons.report.make_report import make_report
 
 __all__ = ["make_report"]

@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from comparisons import environment
-from comparisons.report.rows import Row, row_of
+from comparisons.report.report_rows import Row, row_of
 from rollouts.bench import Rollouts, Settings, stepper
-from rollouts.bench.runner import actions_for, run_calls
+from rollouts.bench.interleaved import actions_for, run_calls
 from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError
 from rollouts.machine.memory import resident_memory

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from comparisons.report.rows import Row, row_of
+from comparisons.report.report_rows import Row, row_of
 from rollouts.bench import OpenEnv, Rollouts, Settings, Stepper
-from rollouts.bench.runner import actions_for
+from rollouts.bench.interleaved import actions_for
 from rollouts.envs.registry import env_spec
 from rollouts.machine.busy_loops import busy_loops
 

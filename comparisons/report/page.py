@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from comparisons.report.plan import Section
-from comparisons.report.rows import Row, times
+from comparisons.report.report_rows import Row, times
 from comparisons.report.running import Outcome
 from rollouts.bench.report import digits, si
 

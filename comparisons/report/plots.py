@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from comparisons.report.rows import Row, times
+from comparisons.report.report_rows import Row, times
 from rollouts.bench.report import digits
 
 # Okabe and Ito's colours, which colour-blind people tell apart

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comparisons.report.plan import Measure
-from comparisons.report.rows import Row, read_rows
+from comparisons.report.report_rows import Row, read_rows
 from rollouts.bench import all_peers
 from rollouts.cli.subjects import subject_of
 

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from comparisons.report.rows import Row, row_of
+from comparisons.report.report_rows import Row, row_of
 from rollouts.errors import EngineError
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from comparisons.report.rows import Row, row_of
+from comparisons.report.report_rows import Row, row_of
 from comparisons.training import curves
 from comparisons.training.result import TrainingResult
 from rollouts.bench import plot as plots

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from comparisons.verify_atari.golden import compare_with_golden, read, record
+from comparisons.verify_atari.golden_frames import compare_with_golden, read, record
 from comparisons.verify_atari.lockstep import ACTIONS, LockstepTrial, compare
 from comparisons.verify_atari.players import Setting, modes_and_difficulties
 from comparisons.verify_atari.snapshots import compare_snapshots

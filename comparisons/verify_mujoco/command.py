@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from comparisons.verify_mujoco import golden, models, runs, trace
+from comparisons.verify_mujoco import differing_step, golden_states, models, runs
+from comparisons.verify_mujoco.array_errors import BOUND
 from comparisons.verify_mujoco.comparison import LEFT, StepComparison, compare
 from comparisons.verify_mujoco.driver import KINDS, Driver, ModelStates
-from comparisons.verify_mujoco.errors import BOUND
 from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
-from comparisons.verify_mujoco.policy import Trained
+from comparisons.verify_mujoco.policy_states import Trained
 from rollouts import _native
 from rollouts.cli.checkpoint_program import add_trust
 from rollouts.errors import SpecError
@@ -70,8 +70,8 @@ def verify(args: argparse.Namespace) -> bool:
         return _verify_golden(args.golden, args.env_id)
     if args.record is not None:
         ids = args.env_id or models.verified_ids()
-        golden.record(args.record, ids, args.seed)
-        _print(f"states of {len(ids)} models by MuJoCo {golden.release()}: {args.record}")
+        golden_states.record(args.record, ids, args.seed)
+        _print(f"states of {len(ids)} models by MuJoCo {golden_states.release()}: {args.record}")
         return True
     if _POLICY in args.kinds and args.checkpoint is None:
         raise SpecError("--kinds policy needs a policy: add --checkpoint RUN")
@@ -100,12 +100,12 @@ def _policies(args: argparse.Namespace) -> list[Trained]:
 
 
 def _verify_golden(path: Path, chosen: list[str] | None) -> bool:
-    kept = golden.read(path)
+    kept = golden_states.read(path)
     equal = True
     for env_id in chosen or kept.states:
         if env_id not in kept.states:
             raise SpecError(f"--golden {path} has no states of {env_id!r}")
-        found = golden.compare_with_golden(subject_of(env_id), kept)
+        found = golden_states.compare_with_golden(subject_of(env_id), kept)
         _print(f"{env_id:28} " + (f"differs in {found}" if found else "equal"))
         equal &= found is None
     return equal
@@ -123,10 +123,10 @@ def _verify_one(subject: Subject, args: argparse.Namespace, trained: Trained | N
     for why, difference in (("", found.first), (", by rounding", found.first_of_rounding)):
         if difference is None:
             continue
-        for line in trace.describe(difference, subject.model, why):
+        for line in differing_step.describe(difference, subject.model, why):
             _print(f"  {line}")
         if args.save is not None and not args.save.exists():
-            trace.save(args.save, subject.id, difference)
+            differing_step.save(args.save, subject.id, difference)
     apart = runs.divergence(subject, starts, width=args.width, seed=args.seed)
     curve = ", ".join(f"{distance:.0e} after {steps}" for steps, distance in apart.items())
     _print(f"  free runs, median distance: {curve} env-steps")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from comparisons.verify_mujoco.array_errors import BOUND, Difference, Errors, relative
 from comparisons.verify_mujoco.driver import Array, Driver
-from comparisons.verify_mujoco.errors import BOUND, Difference, Errors, relative
 from comparisons.verify_mujoco.rounding import beside_itself, is_of_rounding, moved_states
 from rollouts import _native
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from comparisons.verify_mujoco.array_errors import BOUND, Difference
 from comparisons.verify_mujoco.driver import ModelStates
-from comparisons.verify_mujoco.errors import BOUND, Difference
 from rollouts import _native
 
 _COPIES = 64

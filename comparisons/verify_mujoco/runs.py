@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 import rollouts
+from comparisons.verify_mujoco.array_errors import relative
 from comparisons.verify_mujoco.driver import STATE, Driver, ModelStates
-from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject
 
 LOOKS = (1, 10, 50, 100, 200)  # env-steps at which distances are taken

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comparisons.report.plots import draw_ratios
-from comparisons.report.rows import Row
+from comparisons.report.report_rows import Row
 
 # "1.02 M (83.6x)": a peer's speed, and how many times as fast ours was
 _CELL = re.compile(r"([\d.,]+) ?([kMG]?) \(([\d.,]+)x\)")

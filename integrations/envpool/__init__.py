@@ -50,7 +50,7 @@ import sys
 from typing import Any
 
 from rollouts.integrations.envpool import python
-from rollouts.integrations.envpool.options import OLD_ALIASES, gym_default
+from rollouts.integrations.envpool.envpool_options import OLD_ALIASES, gym_default
 from rollouts.integrations.envpool.python.dm_envpool import DMEnvPool
 from rollouts.integrations.envpool.python.env_spec import EnvSpec, make_spec
 from rollouts.integrations.envpool.python.envpool import EnvPoolMixin

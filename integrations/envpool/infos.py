@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from rollouts.integrations.envpool.arrays import library
+from rollouts.integrations.envpool.envpool_options import AskedTask
 from rollouts.integrations.envpool.mission_ids import mission_id, tells_missions
-from rollouts.integrations.envpool.options import AskedTask
 
 from rollouts.batch import StepBatch
 from rollouts.envs.registry import resolve

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from rollouts.integrations.envpool.arrays import library
-from rollouts.integrations.envpool.options import AskedTask
+from rollouts.integrations.envpool.envpool_options import AskedTask
 
 import rollouts
 from rollouts.batch import StepBatch

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium import spaces
 from rollouts.integrations.envpool.arrays import library
-from rollouts.integrations.envpool.options import AskedTask, is_mujoco
+from rollouts.integrations.envpool.envpool_options import AskedTask, is_mujoco
 
 import rollouts
 from rollouts.envs.observation_parts import ObservationParts

@@ -12,7 +12,7 @@ from ray.rllib.core.columns import Columns
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-from .memory import nested
+from .module_states import nested
 
 Array = NDArray[Any]
 

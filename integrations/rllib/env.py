@@ -21,7 +21,7 @@ from rollouts.envs.wrappers import NORMALIZERS
 from rollouts.errors import SpecError
 from rollouts.own_env.registrations import travelling
 
-from .masks import WithActionMasks
+from .masked_obs import WithActionMasks
 
 Array = NDArray[Any]
 

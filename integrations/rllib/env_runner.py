@@ -21,14 +21,14 @@ from ray.rllib.env.single_agent_env_runner import SingleAgentEnvRunner
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.utils.metrics import RLMODULE_INFERENCE_TIMER
 
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.policy_engine import Engine
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool
 
 from .actions import ActionScaling, Forward, check_module, choose, forwards, to_numpy, to_tensor
-from .engine import ModuleEngine
 from .env import BatchSteps, EnvCreator, context_of, creator_of, require_next_step
 from .inference_threads import InferenceThreads, can_split
+from .module_engine import ModuleEngine
 from .native import NativeActor
 from .plain import changes_obs, config_reason, connector_reason, refuse_output
 from .segment import Block, EndedEpisode, Segment

@@ -26,7 +26,7 @@ from rollouts.policies.native import Head, HeadName, NativePolicy
 
 from ..shared.native_arrays import step_arrays
 from .actions import ActionScaling, Forward, choose, forwards, to_numpy, to_tensor
-from .memory import Memory, columns_of, states_after, with_time
+from .module_states import Memory, columns_of, states_after, with_time
 from .segment import Block
 
 Array = NDArray[Any]

@@ -21,7 +21,7 @@ from rollouts.support.no_collection import no_collection
 
 from .by_env import ByEnv, Chunks, Ends, done_chunks, going_chunks
 from .chunks import ChunkFactory
-from .memory import Memory
+from .module_states import Memory
 
 Array = NDArray[Any]
 

@@ -42,7 +42,7 @@ around it, and SB3's own RolloutBuffer or ReplayBuffer: everything else takes th
 path. Collecting from Ray pays where environments are slow; CartPole is not.
 """
 
-from .agent_rows import AgentRowsVecEnv
+from .agent_rows_env import AgentRowsVecEnv
 from .env_fns import EnvFnsVecEnv
 from .native_vec_env import NativeVecEnv
 from .normalize import NativeVecNormalize

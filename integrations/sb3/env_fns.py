@@ -14,7 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 import rollouts
-from rollouts.envs.hosted.infos import OWN_PREFIX
+from rollouts.envs.hosted.merged_infos import OWN_PREFIX
 from rollouts.errors import EnvError
 
 from ..shared.hosted_env import EnvFn, MakeHosted, Missing

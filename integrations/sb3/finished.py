@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..shared.episodes import Episode
 from ..shared.missing import needs
+from ..shared.whole_games import Episode
 from .callbacks import reads_locals
 from .policy_forward import env_actions
 

@@ -11,7 +11,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rollouts.checks import one_of
-from rollouts.collecting.engine import check_pool
+from rollouts.collecting.policy_engine import check_pool
 from rollouts.errors import SpecError
 from rollouts.policies.native import NativePolicy
 

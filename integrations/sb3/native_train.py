@@ -12,7 +12,7 @@ import torch
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.policy_engine import Engine
 from rollouts.learner.native_learner import (
     Losses,
     NativeLearner,

@@ -18,8 +18,8 @@ from rollouts.envs.make import make_vec
 from rollouts.envs.vector_env import VectorEnv
 from rollouts.errors import SpecError
 
-from ..shared.episodes import Episode, EpisodeStatistics
 from ..shared.missing import needs
+from ..shared.whole_games import Episode, EpisodeStatistics
 from .base import BaseVecEnv, Indices, Infos
 from .native_env import NativeEnvRow, option_rows
 

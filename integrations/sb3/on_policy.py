@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.policy_engine import Engine
 from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.missing import needs

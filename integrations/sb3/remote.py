@@ -20,7 +20,7 @@ from rollouts.errors import SpecError
 from rollouts.policies.native import NativePolicy
 from rollouts.policy import PolicyOutput, as_tensor
 
-from ..shared.episodes import Episode
+from ..shared.whole_games import Episode
 from .finished import FinishedRollout
 from .native_vec_env import NativeVecEnv
 from .normalize import parted, statistics_of, take_statistics, worker_options

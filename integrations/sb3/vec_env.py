@@ -10,7 +10,7 @@ from rollouts.envs.agent_rows import AgentRows
 from rollouts.envs.vector_env import VectorEnv
 
 from ..shared.hosted_env import EnvFn
-from .agent_rows import AgentRowsVecEnv
+from .agent_rows_env import AgentRowsVecEnv
 from .env_fns import EnvFnsVecEnv
 from .native_vec_env import NativeVecEnv
 from .normalize import NativeVecNormalize, normalized, split_normalizers

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from rollouts.checks import one_of
-from rollouts.collecting.engine import Engine, why_slow
+from rollouts.collecting.policy_engine import Engine, why_slow
 from rollouts.errors import SpecError
 from rollouts.learner.gradient_check import check_hooks
 from rollouts.learner.loss_learner import LossLearner

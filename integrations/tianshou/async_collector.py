@@ -13,7 +13,7 @@ from tianshou.data.collector import _HACKY_create_info_batch
 
 from .action import Action, policy_action, random_action
 from .blocks import BlockWriter, Ended
-from .steps import StepWriter
+from .buffer_columns import StepWriter
 from .vector_env import (
     PythonVectorEnv,
     RolloutsVectorEnv,

@@ -14,14 +14,14 @@ from tianshou.data import Batch, Collector, CollectStats
 from tianshou.data.collector import _HACKY_create_info_batch
 from tianshou.utils.determinism import TraceLogger
 
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.policy_engine import Engine
 from rollouts.machine.torch_threads import beside_a_pool
 
 from .action import Action, Spread, policy_action, random_action
 from .blocks import BlockWriter, Ended
+from .buffer_columns import StepWriter, numbers
 from .native import NativeActor, PolicyReader
 from .native_loop import NativeLoop
-from .steps import StepWriter, numbers
 from .vector_env import PythonVectorEnv, RolloutsVectorEnv, dicts
 
 Array = npt.NDArray[Any]

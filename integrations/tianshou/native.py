@@ -13,7 +13,7 @@ from tianshou.algorithm.algorithm_base import Policy
 from tianshou.algorithm.modelfree.reinforce import ProbabilisticActorPolicy
 
 from rollouts.checks import one_of
-from rollouts.collecting.engine import Engine, check_pool
+from rollouts.collecting.policy_engine import Engine, check_pool
 from rollouts.errors import SpecError
 from rollouts.policies.native import Head, HeadName, NativePolicy
 from rollouts.policies.read_actor import ReadActor

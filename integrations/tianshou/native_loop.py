@@ -10,8 +10,8 @@ import numpy.typing as npt
 from tianshou.data import Batch
 
 from ..shared.native_arrays import rollout_arrays
+from .buffer_columns import StepWriter
 from .native import NativeActor
-from .steps import StepWriter
 from .vector_env import RolloutsVectorEnv, Step, dicts
 
 Array = npt.NDArray[Any]

@@ -16,8 +16,8 @@ from tianshou.env.worker import SubprocEnvWorker
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.specs import OptionColumn
 
-from .pool import EnvRows, Pool, open_pool
-from .statistics import SharesStatistics
+from .indexed_pool import EnvRows, Pool, open_pool
+from .obs_statistics import SharesStatistics
 
 Array = npt.NDArray[Any]
 Ids = int | Sequence[int] | Array | None

@@ -15,14 +15,14 @@ from torchrl.collectors import Collector
 from torchrl.envs.utils import ExplorationType
 
 from rollouts.checks import one_of
-from rollouts.collecting.engine import Engine, check_pool
+from rollouts.collecting.policy_engine import Engine, check_pool
 from rollouts.errors import SpecError
 from rollouts.machine.torch_threads import beside_a_pool
 
 from ..shared.native_arrays import rollout_arrays
 from .known_transforms import KnownTransforms, known_transforms
 from .native import NativeActor
-from .specs import FLAGS
+from .shared_parts import FLAGS
 
 Array = npt.NDArray[Any]
 _log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from rollouts.errors import SpecError
 from rollouts.specs import OptionColumn
 
 from ..shared.pool_statistics import PoolStatistics
-from .specs import (
+from .shared_parts import (
     FLAGS,
     marked_rows,
     open_pool,

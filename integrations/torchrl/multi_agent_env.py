@@ -18,7 +18,7 @@ from rollouts.envs.agent_groups import MultiAgentBatch
 from rollouts.errors import SpecError
 from rollouts.specs import OptionColumn
 
-from .specs import (
+from .shared_parts import (
     FLAGS,
     marked_rows,
     open_pool,

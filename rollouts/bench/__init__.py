@@ -9,10 +9,10 @@ environments, `runner` measures all of them interleaved, `measurement` holds the
 from __future__ import annotations
 
 from rollouts.bench.all_peers import names, peers, stepper
+from rollouts.bench.interleaved import compare
 from rollouts.bench.measurement import Comparison, Failure, Measurement, NotMeasured, Settings
 from rollouts.bench.own_pools import OpenEnv, Rollouts, Stepper
 from rollouts.bench.peer import Peer
-from rollouts.bench.runner import compare
 
 __all__ = [
     "Comparison",

@@ -13,7 +13,7 @@ import torch
 
 import rollouts
 from rollouts.checks import whole_number
-from rollouts.envs.kernel.arguments import EMULATION
+from rollouts.envs.kernel.device_arguments import EMULATION
 from rollouts.errors import SpecError
 
 _GRAPH_STEPS = 20  # steps of one graph, which share the cost of starting it

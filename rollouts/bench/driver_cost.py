@@ -35,11 +35,11 @@ from rollouts.simulation import (
 )
 from rollouts.simulation.measured import driver_of_calls, driver_of_stages
 from rollouts.support.same_release import make_check
+from rollouts.workers.coordinator_options import Placement, QueueLimits
 from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 from rollouts.workers.on_ray.ray_session import _make_host_class
 from rollouts.workers.on_ray.ray_weights import ray_part
-from rollouts.workers.options import Placement, QueueLimits
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 # ray annotates only half of what it exports

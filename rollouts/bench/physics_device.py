@@ -15,7 +15,7 @@ from torch import Tensor
 
 import rollouts
 from rollouts.checks import whole_number
-from rollouts.envs.kernel.arguments import EMULATION
+from rollouts.envs.kernel.device_arguments import EMULATION
 from rollouts.envs.physics.physics_engine import PhysicsEngine
 from rollouts.envs.physics.supported import PHYSICS_IDS
 from rollouts.errors import SpecError

@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rollouts.bench.runner import action_batches
+from rollouts.bench.interleaved import action_batches
 from rollouts.policies.protocol import PolicyOutput
 from rollouts.workers.worker_config import PolicySpec
 

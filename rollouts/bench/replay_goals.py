@@ -21,7 +21,7 @@ from rollouts.replay import (
     SparseReward,
     TableConfig,
 )
-from rollouts.replay.steps import GymnasiumStep
+from rollouts.replay.acted import GymnasiumStep
 
 GOAL = GoalColumns(achieved_goal=(10, 13), desired_goal=(13, 16))
 REWARD = SparseReward(0.05)

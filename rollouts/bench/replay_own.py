@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from rollouts.batch import RolloutBatch
 from rollouts.bench.replay_workloads import Workload
 from rollouts.replay import NStep, ReplayBuffer, TableConfig
-from rollouts.replay.steps import GymnasiumStep
+from rollouts.replay.acted import GymnasiumStep
 
 Array = NDArray[Any]
 

@@ -24,7 +24,7 @@ from rollouts.bench.replay_goals import CAPACITY as GOAL_CAPACITY
 from rollouts.bench.replay_goals import OwnHindsight, make_goal_steps
 from rollouts.bench.replay_own import Given, StepBuffer
 from rollouts.replay import Acted, NStep, ReplayBuffer, TableConfig
-from rollouts.replay.steps import GymnasiumStep
+from rollouts.replay.acted import GymnasiumStep
 
 StepMeasure = Literal["add_step", "hindsight"]
 

@@ -16,7 +16,7 @@ from rollouts.learner.queue import LearnerQueue
 from rollouts.workers.fleet import Fleet
 from rollouts.workers.on_ray.ray_session import ActorHandle
 from rollouts.workers.on_ray.shares import ShareHandle
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 
 T = TypeVar("T")
 

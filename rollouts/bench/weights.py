@@ -25,12 +25,12 @@ import ray as _typed_ray
 import torch
 from torch import Tensor
 
-from rollouts.bench import learner_weights
+from rollouts.bench import direct_weights
 from rollouts.support.ray_private import make_tensor_store
 from rollouts.workers.on_ray.ray_weights import ray_part
 from rollouts.workers.on_ray.shared_ray import enter
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.weight_transport import WeightTransport
-from rollouts.workers.weights import WeightStore
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray
@@ -79,7 +79,7 @@ def main() -> None:
     try:
         for megabytes in args.mb:
             if args.from_learner:
-                learner_weights.print_table(megabytes, args.repeats)
+                direct_weights.print_table(megabytes, args.repeats)
                 continue
             _print(megabytes, _measure(megabytes, args.repeats))
     finally:

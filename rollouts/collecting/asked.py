@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, get_args
 
 from rollouts.checks import flag, one_of, whole_number
-from rollouts.collecting.engine import Engine, check_engine
+from rollouts.collecting.policy_engine import Engine, check_engine
 from rollouts.collecting.wanted import check_wanted
 from rollouts.envs.kernel.kernel_source import PolicyDtype
 from rollouts.errors import SpecError

@@ -11,8 +11,8 @@ from rollouts.batch import MultiAgentRollout, RolloutBatch, StepBatch
 from rollouts.collecting.asked import Asked
 from rollouts.collecting.batched_env import cell_of, check_env, device_pool, is_async
 from rollouts.collecting.deadline import Deadline, Receives
-from rollouts.collecting.engine import Engine
 from rollouts.collecting.on_host import OnHost
+from rollouts.collecting.policy_engine import Engine
 from rollouts.collecting.rows import ALONE, by_group
 from rollouts.envs.agent_groups import MultiAgentBatch
 from rollouts.envs.kernel.kernel_source import PolicyDtype

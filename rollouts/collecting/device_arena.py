@@ -17,8 +17,8 @@ from rollouts.collecting.wanted import RETURNS, Wanted
 from rollouts.envs.kernel.graph import LaunchGraph
 from rollouts.envs.kernel.launch_args import DeviceRows, Launch, WorldRows
 from rollouts.envs.kernel.policy_launch import FragmentArrays, PolicyLaunch, ReturnsRows
-from rollouts.envs.kernel.rows import HeldRows
-from rollouts.policies.checks import head_inputs
+from rollouts.envs.kernel.row_tensors import HeldRows
+from rollouts.policies.output_checks import head_inputs
 
 if TYPE_CHECKING:
     from rollouts.collecting.asked import Asked

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from rollouts.collecting.actor_rows import ActorRows
 from rollouts.collecting.device_memory import TorchMemory
-from rollouts.collecting.engine import head_of, parts_of
+from rollouts.collecting.policy_engine import head_of, parts_of
 from rollouts.envs.kernel.emulation import run_or_record
 from rollouts.errors import SpecError
-from rollouts.policies.checks import check_module_outputs, head_inputs, output_names
 from rollouts.policies.inputs import call_module
 from rollouts.policies.native import NativePolicy
+from rollouts.policies.output_checks import check_module_outputs, head_inputs, output_names
 from rollouts.policies.program import Op, Program
 from rollouts.policies.sources import Sources, tensors_of
 from rollouts.policies.tracing.reads import Reads

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.deadline import Deadline
-from rollouts.collecting.prefetch import Poll, Prefetch
+from rollouts.collecting.rollout_ahead import Poll, Prefetch
 from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.turns import Turns
 from rollouts.errors import SpecError

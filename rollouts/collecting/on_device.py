@@ -18,16 +18,16 @@ from rollouts.collecting.deadline import Deadline
 from rollouts.collecting.device_arena import DeviceArena, GroupArena
 from rollouts.collecting.device_policy import DevicePolicy
 from rollouts.collecting.device_torch import TorchForward
-from rollouts.collecting.engine import native_of, observation_space_of, still_computes
+from rollouts.collecting.policy_engine import native_of, observation_space_of, still_computes
 from rollouts.collecting.rows import ALONE
 from rollouts.collecting.turns import Turns
 from rollouts.collecting.wanted import Wanted
 from rollouts.envs.kernel.graph import make_graphs
-from rollouts.envs.kernel.rows import RowRing
+from rollouts.envs.kernel.row_tensors import RowRing
 from rollouts.envs.kernel.streams import SideStream
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.machine.torch_threads import torch_threads
-from rollouts.policies.checks import check_policy
+from rollouts.policies.output_checks import check_policy
 
 if TYPE_CHECKING:
     from rollouts.collecting.asked import Asked

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.batched_env import is_async
 from rollouts.collecting.deadline import Deadline
-from rollouts.collecting.engine import choose_engine, parts_of, still_computes
 from rollouts.collecting.in_pool import InPool
 from rollouts.collecting.masks import ActionMasks
+from rollouts.collecting.policy_engine import choose_engine, parts_of, still_computes
 from rollouts.collecting.rows import ALONE, RolloutRows
 from rollouts.collecting.step_by_step import AsTheyCome, InOrder
 from rollouts.collecting.turns import Turns

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import StepBatch
 from rollouts.collecting.masks import NAME, ActionMasks
-from rollouts.policies.checks import check_output, check_policy, check_value
+from rollouts.policies.output_checks import check_output, check_policy, check_value
 
 if TYPE_CHECKING:
     from rollouts.policy import Policy, PolicyOutput, RecurrentPolicy

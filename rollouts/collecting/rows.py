@@ -18,7 +18,7 @@ from rollouts.collecting.steps import cut_off, finite_bounds
 from rollouts.collecting.wanted import Wanted
 from rollouts.envs.agent_groups import MultiAgentBatch, agent_steps
 from rollouts.errors import SpecError
-from rollouts.policies.checks import check_finite
+from rollouts.policies.output_checks import check_finite
 
 if TYPE_CHECKING:
     from rollouts.collecting.asked import Asked

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rollouts.batch import RolloutBatch
 from rollouts.errors import SpecError
-from rollouts.policies.checks import head_inputs
+from rollouts.policies.output_checks import head_inputs
 from rollouts.returns import Gae, Nstep
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from rollouts.machine.placement import worker_cpus
 from rollouts.own_env.registrations import travelling_all
 from rollouts.own_model import FunctionPool, common_layout, is_own_model
 from rollouts.rendering import FrameSource
-from rollouts.rendering.options import read_mode
+from rollouts.rendering.frame_options import read_mode
 from rollouts.rendering.pixels import load_opengl, pixel_frames
 from rollouts.specs import EnvSpec, OptionValue
 from rollouts.support.option_help import explained

@@ -12,8 +12,8 @@ import numpy as np
 from rollouts.checks import first_value, option_columns
 from rollouts.envs.wrappers import refuse, split_wrappers
 from rollouts.errors import SpecError
-from rollouts.own_model.options import PortableFunction, split_functions
-from rollouts.rendering.options import split_options
+from rollouts.own_model.model_options import PortableFunction, split_functions
+from rollouts.rendering.frame_options import split_options
 from rollouts.rendering.pixels import asks_for_pixels
 from rollouts.specs import OptionValue
 

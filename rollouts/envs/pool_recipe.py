@@ -16,7 +16,7 @@ from rollouts.envs.registry import Recipe, describe, resolve
 from rollouts.envs.wrappers import Wrappers
 from rollouts.errors import SpecError
 from rollouts.families.table import family_of
-from rollouts.own_model.options import ENV_ID as OWN_MODEL
+from rollouts.own_model.model_options import ENV_ID as OWN_MODEL
 from rollouts.specs import EnvSpec, OptionValue
 
 Segment = tuple[str, int, int, dict[str, OptionValue | list[OptionValue]]]

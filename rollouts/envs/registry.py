@@ -20,7 +20,7 @@ from rollouts.envs.wrappers import read_wrappers, split_wrappers
 from rollouts.errors import SpecError
 from rollouts.families import atari, vizdoom
 from rollouts.families.table import INTERNAL_OPTIONS, entry_id, family_of, installed_ids
-from rollouts.own_model.options import ENV_ID as OWN_MODEL
+from rollouts.own_model.model_options import ENV_ID as OWN_MODEL
 from rollouts.rendering.pixels import asks_for_pixels, native_options
 from rollouts.specs import (
     AgentGroup,

@@ -9,8 +9,8 @@ from itertools import chain
 from rollouts.batch import STEP_ARRAYS
 from rollouts.envs.unknown_option import arguments_of_make_vec
 from rollouts.envs.wrappers import NAMES as WRAPPERS
-from rollouts.rendering.options import NAMES as FRAMES
-from rollouts.rendering.options import PREFIX
+from rollouts.rendering.frame_options import NAMES as FRAMES
+from rollouts.rendering.frame_options import PREFIX
 
 _TOLD_BY_ALL = frozenset(("env_id", "episode_return", "episode_length", "env_error"))
 # further names in batches with several agents, and in steps

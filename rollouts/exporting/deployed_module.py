@@ -12,7 +12,7 @@ from rollouts.errors import SpecError
 from rollouts.exporting.deployment import Surroundings
 from rollouts.policies.gaussian import GaussianHead, OrnsteinUhlenbeckHead
 from rollouts.policies.inputs import as_input
-from rollouts.policies.masks import mask_logits
+from rollouts.policies.logit_masks import mask_logits
 from rollouts.policies.normalized import normalized
 from rollouts.policies.sources import state_of
 from rollouts.policy import CategoricalHead, MultiCategoricalHead, SquashedGaussianHead

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rollouts.metrics.table import METRICS, Metric, Path, flatten, match
+from rollouts.metrics.metrics_table import METRICS, Metric, Path, flatten, match
 
 _WINDOW_S = 30.0
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rollouts.errors import SpecError
+from rollouts.metrics.metrics_table import workers_of
 from rollouts.metrics.sample import Sample
-from rollouts.metrics.table import workers_of
 from rollouts.support.whole_file import replace_whole
 
 FILE_NAME = "status.json"

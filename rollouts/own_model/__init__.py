@@ -56,9 +56,9 @@ its exception on, the batch is lost, and the environment must be reset.
 
 from __future__ import annotations
 
-from rollouts.own_model.options import ENV_ID, is_own_model, split_functions
+from rollouts.own_model.function_pool import FunctionPool
+from rollouts.own_model.model_options import ENV_ID, is_own_model, split_functions
 from rollouts.own_model.parts import Layout, common_layout, observation_slices
-from rollouts.own_model.pool import FunctionPool
 from rollouts.own_model.step import BatchFunction, ModelStep, Parts
 
 __all__ = [

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from rollouts import _native
 from rollouts.errors import ProtocolError, SpecError
-from rollouts.policies.checks import check_seed, head_inputs
 from rollouts.policies.native_heads import Head as Head
 from rollouts.policies.native_heads import HeadName as HeadName
 from rollouts.policies.native_heads import bounds_of, head_of, is_discrete, nvec_of
 from rollouts.policies.native_heads import check_action_space as check_action_space
+from rollouts.policies.output_checks import check_seed, head_inputs
 from rollouts.policies.program import Program, parameters_of
 from rollouts.policies.protocol import PolicyOutput
 from rollouts.policies.sources import Sources

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rollouts.errors import SpecError
-from rollouts.policies.checks import check_names
+from rollouts.policies.output_checks import check_names
 from rollouts.support.extras import needs
 
 with needs("torch", "rollouts.policies.sources"):

@@ -28,9 +28,9 @@ with needs("torch", "rollouts.policies.trace"):
 
     from rollouts.policies.inputs import call_module
     from rollouts.policies.sources import state_of, tensors_of
-    from rollouts.policies.tracing.memory import StorageTags
     from rollouts.policies.tracing.reads import Reads
     from rollouts.policies.tracing.registers import ROWS, Registers, Unreadable, without_rows
+    from rollouts.policies.tracing.storage_tags import StorageTags
     from rollouts.policies.tracing.watching import Watcher
 
 Array = NDArray[Any]

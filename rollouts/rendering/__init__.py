@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
+from rollouts.rendering.frame_options import RenderOptions, split_options
 from rollouts.rendering.frames import FrameSource
-from rollouts.rendering.options import RenderOptions, split_options
 
 __all__ = ["FrameSource", "RenderOptions", "split_options"]

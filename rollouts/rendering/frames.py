@@ -18,11 +18,11 @@ from rollouts.errors import DTypeError, SpecError
 from rollouts.families import dm_control
 from rollouts.families.family import Drawer
 from rollouts.families.table import family_of
-from rollouts.rendering import box2d, grids
+from rollouts.rendering import box2d_frames, grids
 from rollouts.rendering.classic import ClassicRenderer
+from rollouts.rendering.frame_options import MODES, SIZE, RenderOptions, read_options
 from rollouts.rendering.mujoco_scene import MujocoScene
 from rollouts.rendering.opengl import gl_thread
-from rollouts.rendering.options import MODES, SIZE, RenderOptions, read_options
 from rollouts.rendering.world_frames import WorldFrames
 from rollouts.specs import EnvSpec
 
@@ -128,7 +128,7 @@ class FrameSource:
             skip = next(name for name in _FRAMES_PER_S if name in spec.options)
             return max(1, round(_FRAMES_PER_S[skip] / int(spec.options[skip])))
         if self._drawers[0] == "box2d":
-            return box2d.FRAMES_PER_S
+            return box2d_frames.FRAMES_PER_S
         if self._drawers[0] == "grids":
             return grids.FRAMES_PER_S
         if self._drawers[0] == "gymnasium":
@@ -214,7 +214,7 @@ class FrameSource:
         if header.endswith("car_racing.h"):  # its observation is its frame
             return self._draw_by_engine([env], None)[0]
         (state,) = self._pool.save_states(self._ids([env]))
-        return box2d.draw(header, state)
+        return box2d_frames.draw(header, state)
 
     def _draw_grids(self, envs: Sequence[int], camera: int | str | None) -> list[Array]:
         _refuse_camera(camera)

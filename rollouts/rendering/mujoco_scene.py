@@ -17,7 +17,7 @@ import numpy.typing as npt
 from rollouts import _native
 from rollouts.errors import SpecError
 from rollouts.rendering import opengl
-from rollouts.rendering.options import RenderOptions
+from rollouts.rendering.frame_options import RenderOptions
 
 Array = npt.NDArray[Any]
 

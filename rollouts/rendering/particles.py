@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from rollouts.rendering.agent_frames import WorldView
 from rollouts.rendering.canvas import font, load_pygame, pixels
-from rollouts.rendering.worlds import WorldView
 
 Array = npt.NDArray[Any]
 Color = tuple[float, float, float]

@@ -12,8 +12,8 @@ from rollouts import _native
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.mujoco_engine import PIXEL_OPTIONS
 from rollouts.rendering import opengl
+from rollouts.rendering.frame_options import SIZE, read_options
 from rollouts.rendering.mujoco_scene import camera_config, usual_flags
-from rollouts.rendering.options import SIZE, read_options
 
 _USUAL_CAMERA = PIXEL_OPTIONS["pixel_camera_id"]
 _NATIVE_LIBRARIES = ("egl", "osmesa")
@@ -37,7 +37,7 @@ def native_options(id: str, frames: Mapping[str, Any]) -> dict[str, str | int | 
 
     Args:
       id: The id whose camera to use.
-      frames: Options by their names in Gymnasium, see `rollouts.rendering.options.NAMES`.
+      frames: Options by their names in Gymnasium, see `rollouts.rendering.frame_options.NAMES`.
 
     Raises:
       SpecError, DTypeError: An option has an impossible value.

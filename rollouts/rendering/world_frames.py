@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from rollouts import _native
 from rollouts.families.table import family_of
-from rollouts.rendering.options import RenderOptions
+from rollouts.rendering.agent_frames import WorldRenderer, WorldView
+from rollouts.rendering.frame_options import RenderOptions
 from rollouts.rendering.particles import ParticleRenderer
 from rollouts.rendering.tag import TagRenderer
-from rollouts.rendering.worlds import WorldRenderer, WorldView
 from rollouts.specs import EnvSpec
 
 

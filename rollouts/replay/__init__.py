@@ -15,6 +15,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from rollouts.replay.acted import Acted
 from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.columns import stack_num
 from rollouts.replay.config import (
@@ -32,8 +33,7 @@ from rollouts.replay.config import (
 from rollouts.replay.goals import DenseReward, GoalColumns, SparseReward
 from rollouts.replay.mixture import Mixture
 from rollouts.replay.sampling import SampleInfo, SequenceBatch, TransitionBatch
-from rollouts.replay.shards.options import ShardOptions
-from rollouts.replay.steps import Acted
+from rollouts.replay.shards.shard_options import ShardOptions
 
 if TYPE_CHECKING:
     from rollouts.replay.clients.client import ReplayClient

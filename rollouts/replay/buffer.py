@@ -18,6 +18,7 @@ from rollouts.checks import to_autoreset_mode, whole_number
 from rollouts.errors import DTypeError, SpecError
 from rollouts.learner.fragment import Fragment
 from rollouts.replay import files
+from rollouts.replay.acted import Acted, GymnasiumStep, read_step
 from rollouts.replay.arguments import (
     as_batch_size,
     as_beta,
@@ -36,7 +37,6 @@ from rollouts.replay.config import TableConfig
 from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.reader import Reader
 from rollouts.replay.sampling import ReplayBatch
-from rollouts.replay.steps import Acted, GymnasiumStep, read_step
 from rollouts.replay.tables import by_name, history_rows, make_store
 from rollouts.replay.writer import Writer
 

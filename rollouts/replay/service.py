@@ -30,10 +30,10 @@ from rollouts.replay.buffer import ReplayBuffer
 from rollouts.replay.config import TableConfig
 from rollouts.replay.faces import SampledReplay, on_device
 from rollouts.replay.sampling import ReplayBatch
-from rollouts.replay.shards.driver import ShardDriver
 from rollouts.replay.shards.keys import KeyLayout
-from rollouts.replay.shards.options import ShardOptions
 from rollouts.replay.shards.shard import LocalShard, ShardConfig, ShardHandle
+from rollouts.replay.shards.shard_driver import ShardDriver
+from rollouts.replay.shards.shard_options import ShardOptions
 from rollouts.replay.tables import by_name
 from rollouts.support.extras import needs
 from rollouts.support.field_checks import check_type

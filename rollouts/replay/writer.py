@@ -18,11 +18,11 @@ from rollouts import _native
 from rollouts.batch import RolloutBatch
 from rollouts.errors import ProtocolError, ReplayWarning, SpecError
 from rollouts.learner.fragment import Fragment
+from rollouts.replay.acted import Outcome
 from rollouts.replay.alone import is_only_sampler
 from rollouts.replay.columns import Columns
 from rollouts.replay.config import TableConfig
 from rollouts.replay.items import native_kind
-from rollouts.replay.steps import Outcome
 from rollouts.support.user_warnings import warn_user
 
 Array = NDArray[Any]

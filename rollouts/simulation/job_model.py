@@ -11,9 +11,9 @@ from typing import Literal, get_args
 from rollouts.checks import whole_number
 from rollouts.errors import SpecError
 from rollouts.support.field_checks import check_one_of, check_type, is_number
+from rollouts.workers.coordinator_options import FaultPolicy, QueueLimits
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.lag import LagRule, SyncMode
-from rollouts.workers.options import FaultPolicy, QueueLimits
 from rollouts.workers.worker_config import WorkerConfig
 
 WeightSource = Literal["learner", "tree"]

@@ -17,7 +17,7 @@ from rollouts.simulation.modelled_process import ModelledProcess
 from rollouts.simulation.modelled_share import ParcelEntry
 from rollouts.simulation.modelled_worker import ModelledPayload
 from rollouts.simulation.run_record import RunRecord
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 
 # stand-in for a version's arrays; `LearnerModel.weight_bytes` is the size that is sent
 _WEIGHTS = {"w": np.zeros(1)}

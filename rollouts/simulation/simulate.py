@@ -28,7 +28,7 @@ from rollouts.workers.share import driver_rules
 from rollouts.workers.share_reports import ShareReports
 from rollouts.workers.slot import Launch
 from rollouts.workers.small_arrays import LARGE_BYTES
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 _NUM_MOMENTS = 240

@@ -117,7 +117,7 @@ def _memory(device: str) -> tuple[int, Callable[[], int]]:
         return usable_memory(), peak_memory
     import torch
 
-    from rollouts.envs.kernel.arguments import read_device
+    from rollouts.envs.kernel.device_arguments import read_device
 
     where, _ = read_device(device)
     if not torch.cuda.is_available():  # make_vec raises the error

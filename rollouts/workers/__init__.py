@@ -7,10 +7,10 @@ The folder `on_ray` has all that needs Ray, RolloutCoordinator among it.
 from __future__ import annotations
 
 from rollouts.learner.fragment import Fragment, FragmentInfo
-from rollouts.workers.options import FaultPolicy, Inference, Placement, QueueLimits
+from rollouts.workers.coordinator_options import FaultPolicy, Inference, Placement, QueueLimits
 from rollouts.workers.policy_requests import BatchRule
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.weight_transport import WeightTransport
-from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker import RolloutWorker
 from rollouts.workers.worker_config import CollectOptions, PolicySpec, WorkerConfig
 

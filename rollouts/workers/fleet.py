@@ -16,10 +16,10 @@ from rollouts.errors import ClosedError, ProtocolError
 from rollouts.learner.fragment import FragmentHandle
 from rollouts.learner.queue import LearnerQueue, QueueLevels
 from rollouts.workers.call_size import CALLS_PER_SHARE, CallSize, share_of
+from rollouts.workers.coordinator_options import FaultPolicy, QueueLimits
 from rollouts.workers.lag import LagRule, Pace
 from rollouts.workers.merge import Demand, make_merge
 from rollouts.workers.offers import OfferSource
-from rollouts.workers.options import FaultPolicy, QueueLimits
 from rollouts.workers.slot import (
     NO_WORKER,
     Call,

@@ -11,7 +11,7 @@ from rollouts.errors import ClosedError, ProtocolError, WorkerError
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
 from rollouts.workers.fleet import FleetRules
-from rollouts.workers.weights import TakeSnapshots, WeightStore
+from rollouts.workers.weight_store import TakeSnapshots, WeightStore
 from rollouts.workers.worker import RolloutWorker
 from rollouts.workers.worker_config import MakePolicy, WorkerConfig
 

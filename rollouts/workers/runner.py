@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from rollouts.learner.fragment import Fragment, FragmentHandle
 from rollouts.learner.queue import LearnerQueue
-from rollouts.workers.weights import TakeSnapshots
+from rollouts.workers.weight_store import TakeSnapshots
 
 
 class Runner(Protocol):

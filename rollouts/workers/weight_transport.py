@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from rollouts.checks import flag, whole_number
 from rollouts.errors import SpecError
-from rollouts.policies.checks import check_named
+from rollouts.policies.output_checks import check_named
 from rollouts.support.keywords import explains_fields
 from rollouts.workers.tensor_transport import TensorTransport, check_name
 

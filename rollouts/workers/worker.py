@@ -26,7 +26,7 @@ from rollouts.machine.torch_threads import threads_for
 from rollouts.workers.agent_policies import make_policies
 from rollouts.workers.call_size import WORTH_S
 from rollouts.workers.offers import Loader, WeightOffer
-from rollouts.workers.statistics import go_on_from, take_new
+from rollouts.workers.shared_statistics import go_on_from, take_new
 from rollouts.workers.tensor_transport import TensorTransport, lends_memory
 from rollouts.workers.weight_transport import ONLY, pulls
 from rollouts.workers.worker_config import CollectorLike, MakePolicy, WorkerConfig

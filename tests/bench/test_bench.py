@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from rollouts import VectorEnv
 from rollouts.bench import Comparison, Measurement, OpenEnv, Settings, compare
+from rollouts.bench.interleaved import action_batches, measure
 from rollouts.bench.report import Machine, footer, header, table, to_json
-from rollouts.bench.runner import action_batches, measure
 from rollouts.errors import SpecError
 
 Array = NDArray[Any]

@@ -15,7 +15,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.bench import runner
+from rollouts.bench import interleaved
 from rollouts.bench.measurement import Comparison, Measurement, Settings
 from rollouts.bench.report import Machine, footer, header, si, table, to_json
 from rollouts.cli.envs import _option_to_json, _space_to_json, space_text
@@ -186,27 +186,27 @@ class Timed:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(runner.time, "perf_counter", lambda: made.now)
+    monkeypatch.setattr(interleaved.time, "perf_counter", lambda: made.now)
     return made
 
 
 def test_calls_are_timed_from_the_first_to_the_last(watch: Any) -> None:
     env: Any = Timed(watch, 4)
-    assert runner.run_calls(env, [1, 2, 3]) == pytest.approx(0.003)  # type: ignore[list-item]
+    assert interleaved.run_calls(env, [1, 2, 3]) == pytest.approx(0.003)  # type: ignore[list-item]
     assert env.calls == 3
-    assert runner.run_calls(env, []) == 0.0
+    assert interleaved.run_calls(env, []) == 0.0
 
 
 def test_what_was_received_is_sent_to_next(watch: Any) -> None:
     env: Any = Timed(watch)
-    runner.run_calls(env, ["a", "b"])  # type: ignore[list-item]
+    interleaved.run_calls(env, ["a", "b"])  # type: ignore[list-item]
     assert env.sent == [("a", 1), ("b", 2)]
 
 
 @pytest.mark.parametrize("warm_up_s", [0.001, 0.1, 1.0])
 def test_a_warm_up_goes_on_until_its_loop_is_long_enough(watch: Any, warm_up_s: float) -> None:
     env: Any = Timed(watch)
-    rate = runner.calls_per_s(env, [np.zeros(2)], warm_up_s=warm_up_s)
+    rate = interleaved.calls_per_s(env, [np.zeros(2)], warm_up_s=warm_up_s)
     assert rate == pytest.approx(1000)
     # loops double, so no more than about twice what is needed
     assert watch.now <= 2 * warm_up_s + 0.02
@@ -215,9 +215,9 @@ def test_a_warm_up_goes_on_until_its_loop_is_long_enough(watch: Any, warm_up_s: 
 def test_actions_are_the_same_for_one_seed_of_any_size() -> None:
     space = spaces.Discrete(5)
     for seed in (0, 7, 2**32 + 7, 2**63):
-        one, other = (runner.action_batches(space, 3, seed=seed) for _ in range(2))
+        one, other = (interleaved.action_batches(space, 3, seed=seed) for _ in range(2))
         assert len(one) == 16 and all(map(np.array_equal, one, other))
-    seven, beyond = (runner.action_batches(space, 3, seed=s) for s in (7, 8))
+    seven, beyond = (interleaved.action_batches(space, 3, seed=s) for s in (7, 8))
     assert not all(map(np.array_equal, seven, beyond))
 
 

@@ -21,7 +21,7 @@ from comparisons.stepping.atari_options import (
 )
 from rollouts import _native
 from rollouts.bench import Settings, compare, stepper
-from rollouts.bench.runner import action_batches
+from rollouts.bench.interleaved import action_batches
 from rollouts.cli.main import main
 from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError

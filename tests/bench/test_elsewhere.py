@@ -23,9 +23,9 @@ from comparisons.elsewhere.child import FOLDER, Child, version_there
 from comparisons.elsewhere.peers import PufferLib, _divisor
 from rollouts.bench import NotMeasured, OpenEnv, Settings, compare
 from rollouts.bench.all_peers import find
+from rollouts.bench.interleaved import measure
 from rollouts.bench.measurement import Failure, Measurement
 from rollouts.bench.report import footer, table, to_json
-from rollouts.bench.runner import measure
 from rollouts.cli import main as cli
 from rollouts.envs.registry import env_spec
 from rollouts.errors import EngineError, SpecError

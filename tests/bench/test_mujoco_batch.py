@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import rollouts
 from rollouts.bench import OpenEnv, Settings, compare, stepper
-from rollouts.bench.runner import action_batches
+from rollouts.bench.interleaved import action_batches
 from rollouts.envs.registry import env_spec
 from rollouts.mujoco import integration_state
 

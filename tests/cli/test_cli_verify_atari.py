@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from comparisons.verify_atari import lockstep
-from comparisons.verify_atari.golden import compare_with_golden
+from comparisons.verify_atari.golden_frames import compare_with_golden
 from comparisons.verify_atari.lockstep import (
     LockstepTrial,
     Move,

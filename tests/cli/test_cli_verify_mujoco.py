@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from comparisons.verify_mujoco import runs
+from comparisons.verify_mujoco.array_errors import Errors, relative
 from comparisons.verify_mujoco.comparison import StepComparison, compare
+from comparisons.verify_mujoco.differing_step import describe, save
 from comparisons.verify_mujoco.driver import KINDS, STATE, Driver
-from comparisons.verify_mujoco.errors import Errors, relative
 from comparisons.verify_mujoco.models import starts_of, subject_of
 from comparisons.verify_mujoco.runs import errors_apart
-from comparisons.verify_mujoco.trace import describe, save
 from rollouts import _native
 from rollouts.checkpoint import Checkpoint, save_checkpoint
 from rollouts.cli.main import main

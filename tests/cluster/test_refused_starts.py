@@ -23,7 +23,7 @@ from rollouts import RolloutCoordinator
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.workers import CollectOptions, Inference, Placement, PolicySpec, WorkerConfig
 from rollouts.workers.on_ray.ray_address import check_address
-from rollouts.workers.trial import try_policy
+from rollouts.workers.policy_trial import try_policy
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -209,7 +209,7 @@ def test_nothing_is_tried_where_that_could_open_a_gpu(monkeypatch: pytest.Monkey
 def test_torch_that_the_policy_imports_first_does_not_keep_the_policys_seed() -> None:
     script = f"""
 import sys
-from rollouts.workers.trial import try_policy
+from rollouts.workers.policy_trial import try_policy
 from rollouts.workers import CollectOptions, WorkerConfig
 def make_policy(spec):
     import torch

@@ -107,7 +107,7 @@ from replay_world import make_coordinator, make_service
 from small_cluster import started
 from rollouts import RolloutCoordinator
 from rollouts.workers import CollectOptions, FaultPolicy, Inference
-from rollouts.replay.shards.options import ShardOptions
+from rollouts.replay.shards.shard_options import ShardOptions
 from rollouts.support.same_release import make_check
 
 def say(who, call):

@@ -19,8 +19,8 @@ from rollouts.errors import SpecError
 from rollouts.workers import WeightTransport
 from rollouts.workers.offers import Loader, WeightOffer
 from rollouts.workers.on_ray.ray_weights import ray_part
+from rollouts.workers.weight_store import MAX_PARTS, WeightStore
 from rollouts.workers.weight_transport import ONLY, Narrowed, from_stored, to_stored
-from rollouts.workers.weights import MAX_PARTS, WeightStore
 
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")
 

@@ -20,7 +20,7 @@ from torch import nn
 
 import rollouts
 from rollouts import _native
-from rollouts.collecting.engine import choose_engine, native_of
+from rollouts.collecting.policy_engine import choose_engine, native_of
 from rollouts.errors import SpecError
 from rollouts.policies.native import NativePolicy
 from rollouts.policy import CategoricalHead, TorchPolicy

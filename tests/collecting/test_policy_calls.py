@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rollouts.batch import StepBatch
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.errors import SpecError
-from rollouts.policies.checks import (
+from rollouts.policies.output_checks import (
     check_action,
     check_finite,
     check_module_outputs,

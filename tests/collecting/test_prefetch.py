@@ -16,7 +16,7 @@ from torch import nn
 import rollouts
 from rollouts.batch import RolloutBatch
 from rollouts.collecting.deadline import Deadline
-from rollouts.collecting.prefetch import Prefetch
+from rollouts.collecting.rollout_ahead import Prefetch
 from rollouts.errors import ClosedError, SpecError
 from rollouts.policies.native import NativePolicy
 from rollouts.policy import TorchPolicy

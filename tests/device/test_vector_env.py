@@ -16,7 +16,7 @@ import torch
 
 import rollouts
 from rollouts import ClosedError, EngineError, EnvError, ProtocolError, SpecError, VectorEnv
-from rollouts.envs.kernel import arguments
+from rollouts.envs.kernel import device_arguments
 from rollouts.envs.kernel.emulation import recording
 from rollouts.machine import torch_device
 
@@ -265,7 +265,7 @@ def test_what_no_gpu_steps_is_refused(env_id: Any, arguments: Any, message: str)
         rollouts.make_vec(env_id, 2, **{"device": EMULATION, **arguments})
 
 
-@pytest.mark.parametrize("read", (arguments.read_device, torch_device.read_device))
+@pytest.mark.parametrize("read", (device_arguments.read_device, torch_device.read_device))
 def test_a_card_that_is_not_there_is_refused(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -16,7 +16,7 @@ from rollouts.learner.queue import LearnerQueue
 from rollouts.workers import FaultPolicy, QueueLimits
 from rollouts.workers.fleet import Fleet, FleetRules
 from rollouts.workers.slot import Slot
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 HANG_TIMEOUT_S = 10.0

@@ -21,7 +21,7 @@ from rollouts import (
 from rollouts.errors import ProtocolError, SpecError
 from rollouts.learner.fragment import FragmentInfo
 from rollouts.learner.inbox import FragmentInbox
-from rollouts.workers.checks import check_joined
+from rollouts.workers.argument_checks import check_joined
 from rollouts.workers.worker import collect_on_device
 
 EMULATION: Any = "cpu-emulation"

@@ -17,7 +17,7 @@ from fleet_world import fleet_rules
 from rollouts.errors import ClosedError, WorkerError
 from rollouts.learner.fragment import Fragment
 from rollouts.workers.fleet_thread import FleetThread
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 TIMEOUT_S = 300.0

@@ -12,9 +12,9 @@ import pytest
 from acted_worker import worker_config
 
 from rollouts.errors import SpecError
-from rollouts.workers.trial import try_policy
+from rollouts.workers.policy_trial import try_policy
+from rollouts.workers.weight_store import Snapshot, WeightStore
 from rollouts.workers.weight_transport import ONLY, WeightTransport
-from rollouts.workers.weights import Snapshot, WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 torch = pytest.importorskip("torch")

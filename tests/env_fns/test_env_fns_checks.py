@@ -11,7 +11,7 @@ from gymnasium import spaces
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rollouts.envs.hosted.checks import checked_out, rows_of, rows_wanted
+from rollouts.envs.hosted.call_checks import checked_out, rows_of, rows_wanted
 from rollouts.envs.hosted.leaves import leaves_of
 from rollouts.errors import DTypeError, SpecError
 

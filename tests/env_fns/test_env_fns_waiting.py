@@ -21,8 +21,8 @@ from host_envs import Counter, Talker
 from processes import run_in_child
 
 import rollouts
-from rollouts.envs.hosted.processes import timing, trial
-from rollouts.envs.hosted.processes.trial import StepTrial
+from rollouts.envs.hosted.processes import step_trial, timing
+from rollouts.envs.hosted.processes.step_trial import StepTrial
 from rollouts.machine.cpu_count import usable_cpus
 
 pytestmark = pytest.mark.system
@@ -153,18 +153,18 @@ def test_reset_that_computes_for_long_is_no_reason_for_more_processes(
                 pass
             multiprocessing.Event().wait()
 
-    monkeypatch.setattr(trial, "_PATIENCE_S", 0.5)
-    monkeypatch.setattr(trial, "CLOSE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(step_trial, "_PATIENCE_S", 0.5)
+    monkeypatch.setattr(step_trial, "CLOSE_TIMEOUT_S", 0.0)
     if not can_tell:
-        monkeypatch.setattr(trial, "_clocks", lambda pid: None)
+        monkeypatch.setattr(step_trial, "_clocks", lambda pid: None)
     with rollouts.from_env_fns([Compiling] * MANY) as envs:
         assert envs.num_processes == CPUS
 
 
 def test_trial_of_a_step_that_takes_too_long_is_given_up(monkeypatch: Any) -> None:
     # on a busy machine it takes a moment until the step is waiting
-    monkeypatch.setattr(trial, "_PATIENCE_S", 1.0)
-    monkeypatch.setattr(trial, "CLOSE_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(step_trial, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(step_trial, "CLOSE_TIMEOUT_S", 0.0)
     with rollouts.from_env_fns([functools.partial(Waiting, 600.0)] * MANY) as envs:
         assert envs.num_processes == MANY
 

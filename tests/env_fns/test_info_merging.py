@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rollouts.envs.hosted.infos import mask_of, merge_infos, merge_own_infos, object_column, own_key
+from rollouts.envs.hosted.merged_infos import (
+    mask_of,
+    merge_infos,
+    merge_own_infos,
+    object_column,
+    own_key,
+)
 
 
 def row_of(merged: dict[Any, Any], row: int) -> dict[Any, Any]:

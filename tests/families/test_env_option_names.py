@@ -6,7 +6,7 @@ from __future__ import annotations
 import rollouts
 from rollouts.envs.option_types import EnvOptions
 from rollouts.envs.wrappers import NAMES as WRAPPERS
-from rollouts.rendering.options import NAMES, PREFIX
+from rollouts.rendering.frame_options import NAMES, PREFIX
 
 
 def test_type_checkers_know_the_options_that_environments_have() -> None:

@@ -14,7 +14,14 @@ from typing import Any
 import pytest
 
 from rollouts.errors import ClosedError, EngineError, SpecError
-from rollouts.metrics import METRICS, MetricsReporter, Reading, Sample, TensorBoardSink, table
+from rollouts.metrics import (
+    METRICS,
+    MetricsReporter,
+    Reading,
+    Sample,
+    TensorBoardSink,
+    metrics_table,
+)
 
 TIMEOUT_S = 120.0
 
@@ -91,7 +98,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
 
 
 def test_the_docstring_lists_the_table() -> None:
-    rows = re.findall(r"^  (rollouts_\S+) +(.+)$", table.__doc__ or "", re.MULTILINE)
+    rows = re.findall(r"^  (rollouts_\S+) +(.+)$", metrics_table.__doc__ or "", re.MULTILINE)
     documented = {name: re.split(r"  +", rest) for name, rest in rows}
     assert list(documented) == [m.name for m in METRICS]
     for metric in METRICS:
@@ -128,7 +135,7 @@ def test_workers_may_come_as_a_list_or_by_id() -> None:
 
 def test_texts_and_none_are_no_numbers() -> None:
     stats = {"policy_lag": None, "workers": [worker(0)], "note": "12", "ok": True}
-    assert table.flatten(stats) == {
+    assert metrics_table.flatten(stats) == {
         ("workers", "0", "worker_id"): 0.0,
         ("workers", "0", "incarnation"): 0.0,
         ("workers", "0", "is_running"): 1.0,

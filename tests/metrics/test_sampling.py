@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rollouts.metrics import METRICS, TensorBoardSink
+from rollouts.metrics.metrics_table import Metric, flatten, match, workers_of
 from rollouts.metrics.sample import Reading, Sample, Sampler
-from rollouts.metrics.table import Metric, flatten, match, workers_of
 
 COUNTER = "rollouts_env_steps_total"
 DISCARDED = "rollouts_env_steps_discarded_total"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from comparisons.verify_mujoco.golden import compare_with_golden, read, release
+from comparisons.verify_mujoco.golden_states import compare_with_golden, read, release
 from comparisons.verify_mujoco.models import subject_of
 
 GOLDEN = read(Path(__file__).parent / "golden.npz")

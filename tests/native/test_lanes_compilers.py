@@ -18,7 +18,7 @@ import pytest
 from made_once import BUILD, make
 from sanitizers import HERE, NATIVE
 
-from comparisons.verify_mujoco.golden import BOUND, next_errors_of, read
+from comparisons.verify_mujoco.golden_states import BOUND, next_errors_of, read
 from comparisons.verify_mujoco.models import subject_of
 from rollouts.families.mujoco_engine import load_engine
 

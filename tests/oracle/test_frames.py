@@ -14,9 +14,9 @@ from atari_oracle import load_emulator
 
 import rollouts
 from rollouts.mujoco import integration_state
+from rollouts.rendering.frame_options import read_options
 from rollouts.rendering.mujoco_scene import CAMERA_CONFIGS, MujocoScene
 from rollouts.rendering.opengl import gl_thread
-from rollouts.rendering.options import read_options
 
 pytestmark = pytest.mark.system
 

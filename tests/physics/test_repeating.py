@@ -10,7 +10,7 @@ wp = pytest.importorskip("warp")
 pytest.importorskip("mujoco_warp")
 
 from rollouts.envs.physics.graphs import Sequence  # noqa: E402
-from rollouts.envs.physics.kernels.repeating import end_one_step  # noqa: E402
+from rollouts.envs.physics.kernels.start_loops import end_one_step  # noqa: E402
 from rollouts.envs.physics.repeating import Loop, Scratch  # noqa: E402
 
 

@@ -17,7 +17,7 @@ from torch.distributions import Categorical
 
 import rollouts
 from rollouts import _native
-from rollouts.collecting.engine import native_of
+from rollouts.collecting.policy_engine import native_of
 from rollouts.errors import SpecError
 from rollouts.policies.native import Head, NativePolicy
 from rollouts.policy import MultiCategoricalHead, TorchPolicy, make_action_head

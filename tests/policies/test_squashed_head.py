@@ -14,7 +14,7 @@ from torch.distributions import Independent, Normal, TransformedDistribution
 from torch.distributions.transforms import AffineTransform, TanhTransform
 
 import rollouts
-from rollouts.collecting.engine import native_of
+from rollouts.collecting.policy_engine import native_of
 from rollouts.errors import SpecError
 from rollouts.policies.native import Head, NativePolicy
 from rollouts.policy import SquashedGaussianHead, TorchPolicy

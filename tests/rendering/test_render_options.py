@@ -11,14 +11,14 @@ import pytest
 
 import rollouts
 from rollouts.errors import DTypeError, SpecError
-from rollouts.rendering.frames import FrameSource
-from rollouts.rendering.options import (
+from rollouts.rendering.frame_options import (
     NAMES,
     RenderOptions,
     read_mode,
     read_options,
     split_options,
 )
+from rollouts.rendering.frames import FrameSource
 
 
 def test_options_are_parted_by_either_name() -> None:

@@ -13,7 +13,7 @@ from replay_model import ACTION_SPACE, OBS_SPACE, TERMINATED, World
 
 import rollouts
 from rollouts.replay import Acted, Episodes, NStep, ReplayBuffer, Sequences, TableConfig
-from rollouts.replay.steps import GymnasiumStep
+from rollouts.replay.acted import GymnasiumStep
 from rollouts.workers import Fragment
 
 NUM_ENVS = 4

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from comparisons.report import make_report, running
-from comparisons.report.make import load_warning
+from comparisons.report.make_report import load_warning
 from comparisons.report.mujoco_tasks import MUJOCO_TASKS, SUITE_TASKS
 from comparisons.report.page import MeasuredSection, blocks, to_html, to_markdown
 from comparisons.report.plan import SECTIONS, Measure, Section
-from comparisons.report.rows import Row, read_rows, row_of, times
+from comparisons.report.report_rows import Row, read_rows, row_of, times
 from comparisons.report.running import Outcome, run_measure
 from rollouts import _native
 from rollouts.bench import all_peers

@@ -34,8 +34,6 @@ ORDER = [
     ),
     "__main__",
 ]
-# modules under the name by which they are documented, which lie elsewhere now
-DOORS = {"vector_env": "envs", "learner_queue": "learner"}
 DOCUMENTED = [
     *(
         "errors",
@@ -55,7 +53,6 @@ DOCUMENTED = [
         "learner_shards",
         "envs.hosted",
         "curriculum",
-        *DOORS,
     ),
 ]
 
@@ -86,7 +83,7 @@ def imports(node: ast.AST) -> Iterator[str]:
 def folder_of(module: str) -> str:
     """The entry of ORDER that a module belongs to."""
     parts = module.split(".")[1:]
-    first, inner = DOORS.get(parts[0], parts[0]), ".".join(parts[:2])
+    first, inner = parts[0], ".".join(parts[:2])
     return inner if inner in ORDER else first
 
 

@@ -73,7 +73,7 @@ def test_only_the_engines_load_foreign_libraries() -> None:
 
 
 def test_only_two_folders_and_their_benchmarks_import_ray() -> None:
-    names = ("driver_cost.py", "learner_weights.py", "weights.py")
+    names = ("driver_cost.py", "direct_weights.py", "weights.py")
     benchmarks = {ROOT / "rollouts" / "bench" / name for name in names}
     for path in python_files("rollouts"):
         if path.parent.name not in ("cluster", "on_ray") and path not in benchmarks:

@@ -22,8 +22,8 @@ from rollouts import (
 from rollouts.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from rollouts.policy import TorchPolicy
 from rollouts.workers import PolicySpec
-from rollouts.workers.statistics import SharedStatistics
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.shared_statistics import SharedStatistics
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.worker_config import WorkerConfig
 
 NORMALIZED: dict[str, Any] = {"normalize_observation": {"clip": 10.0}, "normalize_reward": True}

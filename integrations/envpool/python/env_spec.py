@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, cast
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from rollouts.integrations.envpool.envpool_options import PREFIX, AskedTask, read_task
 from rollouts.integrations.envpool.infos import own_info_specs
 from rollouts.integrations.envpool.observations import (
     dict_observations,
     envpool_action_space,
     envpool_space,
 )
-from rollouts.integrations.envpool.options import PREFIX, AskedTask, read_task
 
 import rollouts
 

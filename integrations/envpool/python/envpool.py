@@ -10,9 +10,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rollouts.integrations.envpool.envpool_options import (
+    NO_LIMIT,
+    first_seeds,
+    num_threads,
+    pinned_cpus,
+)
 from rollouts.integrations.envpool.infos import own_infos
 from rollouts.integrations.envpool.observations import dict_observations
-from rollouts.integrations.envpool.options import NO_LIMIT, first_seeds, num_threads, pinned_cpus
 from rollouts.integrations.envpool.python.env_spec import EnvSpec, is_atari
 
 from rollouts.batch import StepBatch

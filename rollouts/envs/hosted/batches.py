@@ -12,8 +12,8 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from rollouts.checks import add_errors
-from rollouts.envs.hosted.infos import mask_of, merge_own_infos, object_column
 from rollouts.envs.hosted.leaves import Leaf, nest
+from rollouts.envs.hosted.merged_infos import mask_of, merge_own_infos, object_column
 from rollouts.envs.hosted.processes.failures import ProcessFailure, env_error
 from rollouts.envs.hosted.processes.host import Host
 from rollouts.envs.hosted.processes.records import Record

@@ -27,7 +27,7 @@ from rollouts.envs.hosted.batch_spaces import (
     observation_spaces,
 )
 from rollouts.envs.hosted.batches import Batch, BatchInfos, BatchReader, HostedEpisodes
-from rollouts.envs.hosted.checks import rows_of
+from rollouts.envs.hosted.call_checks import rows_of
 from rollouts.envs.hosted.counts import Counts
 from rollouts.envs.hosted.in_flight import InFlight
 from rollouts.envs.hosted.processes.host import Host
@@ -35,7 +35,7 @@ from rollouts.envs.hosted.processes.lifecycle import HostOptions, to_context
 from rollouts.envs.hosted.processes.local_host import LocalHost
 from rollouts.envs.hosted.processes.process_host import ProcessHost
 from rollouts.envs.hosted.processes.records import EnvFn
-from rollouts.envs.hosted.processes.trial import default_processes
+from rollouts.envs.hosted.processes.step_trial import default_processes
 from rollouts.envs.hosted.processes.wire import Kind
 from rollouts.envs.hosted.receiver import BatchReceiver
 from rollouts.envs.hosted.resets import Resets

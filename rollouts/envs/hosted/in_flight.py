@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.envs.hosted.batches import HostedEpisodes
-from rollouts.envs.hosted.checks import rows_of
+from rollouts.envs.hosted.call_checks import rows_of
 from rollouts.errors import CallPendingError, ProtocolError
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from rollouts.checks import seconds
 from rollouts.envs.hosted.batches import Batch, BatchReader
-from rollouts.envs.hosted.checks import rows_wanted
+from rollouts.envs.hosted.call_checks import rows_wanted
 from rollouts.envs.hosted.counts import Counts
 from rollouts.envs.hosted.in_flight import InFlight
 from rollouts.envs.hosted.processes.host import Host

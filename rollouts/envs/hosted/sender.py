@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rollouts.envs.hosted.batches import HostedEpisodes
-from rollouts.envs.hosted.checks import checked_out
+from rollouts.envs.hosted.call_checks import checked_out
 from rollouts.envs.hosted.in_flight import InFlight
 from rollouts.envs.hosted.leaves import action_columns
 from rollouts.envs.hosted.processes import identity

@@ -11,9 +11,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from rollouts.envs.kernel.agent_rows import AgentRowSet, GroupSpec
+from rollouts.envs.kernel.agent_tensors import AgentRowSet, GroupSpec
 from rollouts.envs.kernel.alone_shape import AloneShape, choose_alone
-from rollouts.envs.kernel.arguments import ActionForm, ActionReader, read_obs_dtype
+from rollouts.envs.kernel.device_arguments import ActionForm, ActionReader, read_obs_dtype
 from rollouts.envs.kernel.device_engine import DeviceSetting
 from rollouts.envs.kernel.env_arrays import WorldArrays
 from rollouts.envs.kernel.kernel import BlockShape, make_kernel

@@ -29,8 +29,8 @@ from rollouts.checks import (
     whole_number,
 )
 from rollouts.envs.engine import Arrays, Info, NoStatistics, lacking, refuse
-from rollouts.envs.kernel.arguments import read_device, read_mask
 from rollouts.envs.kernel.clocks import Clocks
+from rollouts.envs.kernel.device_arguments import read_device, read_mask
 from rollouts.envs.observation_parts import ObservationParts
 from rollouts.envs.options import Columns, Options
 from rollouts.envs.pool_recipe import PoolRecipe, read_ids, resolve_pool

@@ -8,8 +8,8 @@ from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rollouts.envs.kernel.arguments import EMULATION
 from rollouts.envs.kernel.cuda import kernel_usage
+from rollouts.envs.kernel.device_arguments import EMULATION
 from rollouts.envs.kernel.kernel_engine import KernelEngine
 from rollouts.envs.kernel.team_shape import SYSTEM_BYTES
 from rollouts.errors import SpecError

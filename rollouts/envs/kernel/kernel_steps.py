@@ -14,7 +14,7 @@ from rollouts import _native
 from rollouts.checks import seed_value, whole_number
 from rollouts.envs.engine import AUTORESET, Arrays
 from rollouts.envs.kernel.agent_teams import Teams
-from rollouts.envs.kernel.arguments import ActionForm
+from rollouts.envs.kernel.device_arguments import ActionForm
 from rollouts.envs.kernel.device_engine import DeviceSetting, changed_columns
 from rollouts.envs.kernel.emulation import current_recording
 from rollouts.envs.kernel.env_arrays import EnvArrays
@@ -22,7 +22,7 @@ from rollouts.envs.kernel.kernel import BlockShape, Kernel
 from rollouts.envs.kernel.kernel_source import KernelSource
 from rollouts.envs.kernel.launch_args import ActionSource, Command, Fault, Launch, StepRules
 from rollouts.envs.kernel.one_agent import OneAgent
-from rollouts.envs.kernel.rows import RowRing
+from rollouts.envs.kernel.row_tensors import RowRing
 from rollouts.envs.kernel.step_cost import StepCost
 from rollouts.envs.options import Columns, check_halves, read_options
 from rollouts.envs.pool_recipe import PoolRecipe

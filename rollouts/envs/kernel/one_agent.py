@@ -8,13 +8,13 @@ from typing import Any
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
-from rollouts.envs.kernel.arguments import ActionForm, ActionReader, read_obs_dtype
+from rollouts.envs.kernel.device_arguments import ActionForm, ActionReader, read_obs_dtype
 from rollouts.envs.kernel.device_engine import DeviceSetting
 from rollouts.envs.kernel.env_arrays import LightArrays
 from rollouts.envs.kernel.kernel import BlockShape, make_kernel
 from rollouts.envs.kernel.kernel_source import EnvKernelSource, KernelSource
 from rollouts.envs.kernel.launch_args import EnvLaunch, Launch
-from rollouts.envs.kernel.rows import RowSet, RowSpec
+from rollouts.envs.kernel.row_tensors import RowSet, RowSpec
 from rollouts.own_env.registrations import env_source
 from rollouts.specs import EnvSpec
 

@@ -28,10 +28,10 @@ from rollouts.envs.kernel.task_launch import (
     TaskRows,
 )
 from rollouts.envs.options import Columns
-from rollouts.envs.physics.arrays import PhysicsArrays
-from rollouts.envs.physics.model_fields import ModelFields
+from rollouts.envs.physics.physics_arrays import PhysicsArrays
 from rollouts.envs.physics.pool_task import PoolTask, one_of_each
 from rollouts.envs.physics.repeating import Rest, Tries
+from rollouts.envs.physics.world_fields import ModelFields
 from rollouts.envs.physics.worlds import Worlds
 from rollouts.own_env.registrations import env_source
 

@@ -13,12 +13,12 @@ import warp as wp
 
 from rollouts import _native
 from rollouts.envs.options import Columns
-from rollouts.envs.physics.arrays import PhysicsArrays
 from rollouts.envs.physics.kernels.observing import observe_part
 from rollouts.envs.physics.kernels.own_models import score_nothing
 from rollouts.envs.physics.kernels.starts import NORMAL_VELOCITIES, UNIFORM, start_episodes
-from rollouts.envs.physics.model_fields import ModelFields
+from rollouts.envs.physics.physics_arrays import PhysicsArrays
 from rollouts.envs.physics.pool_task import PoolTask, column, one_of_each
+from rollouts.envs.physics.world_fields import ModelFields
 from rollouts.envs.physics.worlds import CONTACT_FORCES, Worlds
 from rollouts.errors import SpecError
 

@@ -18,7 +18,7 @@ from rollouts.envs.physics.supported import MEMORY_OPTIONS, ON_CPU_ALONE, PHYSIC
 from rollouts.envs.pool_recipe import PoolRecipe
 from rollouts.errors import EngineError, SpecError
 from rollouts.families.model_fields import read_field
-from rollouts.own_model.options import ENV_ID
+from rollouts.own_model.model_options import ENV_ID
 
 if TYPE_CHECKING:
     from rollouts.envs.physics.bare import BarePhysics

@@ -14,18 +14,18 @@ from torch import Tensor
 
 from rollouts import _native
 from rollouts.envs.engine import AUTORESET, Arrays
-from rollouts.envs.kernel.arguments import ActionReader
+from rollouts.envs.kernel.device_arguments import ActionReader
 from rollouts.envs.kernel.device_engine import DeviceSetting, changed_columns
 from rollouts.envs.kernel.kernel_steps import FAULTS
 from rollouts.envs.kernel.launch_args import Command, EnvLaunch, Fault
-from rollouts.envs.kernel.rows import RowSet, RowSpec
+from rollouts.envs.kernel.row_tensors import RowSet, RowSpec
 from rollouts.envs.options import Columns, Options, read_options
-from rollouts.envs.physics.pool import PhysicsPool, make_pool
+from rollouts.envs.physics.physics_pool import PhysicsPool, make_pool
 from rollouts.envs.pool_recipe import PoolRecipe
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import model_columns
 from rollouts.families.table import family_of
-from rollouts.own_model.options import ENV_ID
+from rollouts.own_model.model_options import ENV_ID
 from rollouts.own_model.parts import Layout
 from rollouts.specs import EnvSpec
 

@@ -12,8 +12,8 @@ import warp as wp
 from mujoco_warp import OverflowType
 
 from rollouts.envs.kernel.emulation import run_or_record
-from rollouts.envs.physics.kernels import repeating
-from rollouts.envs.physics.kernels.episodes import OVERFLOW
+from rollouts.envs.physics.kernels import start_loops
+from rollouts.envs.physics.kernels.world_episodes import OVERFLOW
 from rollouts.envs.physics.worlds import Worlds
 
 _FULL = int(OVERFLOW) + (int(OverflowType.NARROWPHASE) << 8)
@@ -126,7 +126,7 @@ class Tries:
         again = self._loop.goes_on
         again.zero_()
         outputs = [self._pending, self._tries, again]
-        wp.launch(repeating.begin_tries, self._worlds.num_envs, [beginning, *outputs])
+        wp.launch(start_loops.begin_tries, self._worlds.num_envs, [beginning, *outputs])
         self._loop.run()
 
     def _try(self) -> None:
@@ -140,10 +140,10 @@ class Tries:
         self._touching.zero_()
         again.zero_()
         found = [data.nacon, data.contact.worldid, self._touching]
-        wp.launch(repeating.find_touching, data.naconmax, found)
+        wp.launch(start_loops.find_touching, data.naconmax, found)
         counts = [data.nacon, data.ncollision, data.naconmax, _FULL]
         wp.launch(
-            repeating.end_try,
+            start_loops.end_try,
             self._worlds.num_envs,
             [self._clocks, *counts, self._touching, self._pending, self._tries, again],
         )
@@ -171,11 +171,13 @@ class Rest:
         wp.copy(self._overflow, data.overflow)
         left.zero_()
         wp.copy(self._pending, beginning)
-        wp.launch(repeating.begin_steps, count, [beginning, self._num_steps, left])
+        wp.launch(start_loops.begin_steps, count, [beginning, self._num_steps, left])
         self._loop.run()
         for now, before in self._kept:
-            wp.launch(repeating.put_back, now.shape, [beginning, before, now])
-        wp.launch(repeating.end_steps, count, [beginning, self._overflow, data.overflow, data.time])
+            wp.launch(start_loops.put_back, now.shape, [beginning, before, now])
+        wp.launch(
+            start_loops.end_steps, count, [beginning, self._overflow, data.overflow, data.time]
+        )
 
     def _step(self) -> None:
         model, data = self._worlds.model, self._worlds.data
@@ -184,4 +186,4 @@ class Rest:
         self._draw(self._pending)
         self._pending.zero_()
         mujoco_warp.step2(model, data)
-        wp.launch(repeating.end_one_step, 1, [self._loop.goes_on])
+        wp.launch(start_loops.end_one_step, 1, [self._loop.goes_on])

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rollouts.policies.tracing import arithmetic as ops
-from rollouts.policies.tracing.memory import StorageTags
 from rollouts.policies.tracing.registers import Registers, Tags
+from rollouts.policies.tracing.storage_tags import StorageTags
 
 
 @dataclass(frozen=True, slots=True)

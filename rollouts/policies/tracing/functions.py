@@ -2,7 +2,8 @@
 """Tables of torch functions, by their names without underscores at the ends.
 
 `ARITHMETIC` has functions that compute, each as a function from a `FunctionCall` to the tags of the
-result. `MOVES` has functions that copy numbers to other places. Views need neither, see memory.py.
+result. `MOVES` has functions that copy numbers to other places. Views need neither, see
+storage_tags.py.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from rollouts.policies.tracing import arithmetic as ops
 from rollouts.policies.tracing.call import FunctionCall
 from rollouts.policies.tracing.cells import CELLS
 from rollouts.policies.tracing.choices import CHOICES, TRUTHS, truth
-from rollouts.policies.tracing.memory import tensors
 from rollouts.policies.tracing.registers import Tags, Unreadable
+from rollouts.policies.tracing.storage_tags import tensors
 
 
 def _each(kind: str) -> Callable[[FunctionCall], Tags]:

@@ -16,8 +16,8 @@ from rollouts.errors import SpecError
 from rollouts.policies.tracing.call import FunctionCall
 from rollouts.policies.tracing.choices import CHOICES, TRUTHS, choose
 from rollouts.policies.tracing.functions import ARITHMETIC, MOVES
-from rollouts.policies.tracing.memory import StorageTags, tensors
 from rollouts.policies.tracing.registers import ROW_BITS, Registers, Tags, Unreadable, without_rows
+from rollouts.policies.tracing.storage_tags import StorageTags, tensors
 
 # functions whose results do not depend on a tensor's numbers
 _FACTS = {"size", "dim", "ndimension", "numel", "nelement", "len", "stride", "storage_offset"}

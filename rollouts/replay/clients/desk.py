@@ -16,7 +16,7 @@ from rollouts.support import at_exit
 from rollouts.support.no_room import start_thread
 
 if TYPE_CHECKING:
-    from rollouts.replay.shards.driver import ShardDriver
+    from rollouts.replay.shards.shard_driver import ShardDriver
 
 _log = logging.getLogger(__name__)
 

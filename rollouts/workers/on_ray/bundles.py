@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rollouts.support.field_checks import Strategy
 
 if TYPE_CHECKING:
-    from rollouts.workers.options import Placement
+    from rollouts.workers.coordinator_options import Placement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rollouts.errors import RolloutsError, SpecError
 from rollouts.specs import OptionValue
 from rollouts.support.same_release import make_check
+from rollouts.workers.coordinator_options import FaultPolicy, Placement
 from rollouts.workers.node_checks import NodeReport, NodeState
 from rollouts.workers.on_ray.bundles import Bundles
 from rollouts.workers.on_ray.coordinator import RolloutCoordinator
 from rollouts.workers.on_ray.node_probe import make_probe
 from rollouts.workers.on_ray.ray_session import RaySession
-from rollouts.workers.options import FaultPolicy, Placement
 from rollouts.workers.worker_config import MakePolicy
 
 # ray annotates only half of what it exports

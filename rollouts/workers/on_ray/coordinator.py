@@ -22,26 +22,26 @@ from rollouts.run_log.record_options import RunLog
 from rollouts.support import at_exit
 from rollouts.support.extras import needs
 from rollouts.support.keywords import explains_keywords
-from rollouts.workers import checks
-from rollouts.workers.fleet import FleetRules
-from rollouts.workers.lag import LagRule, SyncMode
-from rollouts.workers.local import LocalRunner
-from rollouts.workers.offers import WeightPart, Weights, local_part
-from rollouts.workers.on_ray.bundles import Bundles
-from rollouts.workers.options import (
+from rollouts.workers import argument_checks as checks
+from rollouts.workers.coordinator_options import (
     CoordinatorOptions,
     FaultPolicy,
     Inference,
     Placement,
     QueueLimits,
 )
+from rollouts.workers.fleet import FleetRules
+from rollouts.workers.lag import LagRule, SyncMode
+from rollouts.workers.local import LocalRunner
+from rollouts.workers.offers import WeightPart, Weights, local_part
+from rollouts.workers.on_ray.bundles import Bundles
+from rollouts.workers.policy_trial import try_policy
 from rollouts.workers.runner import Runner
-from rollouts.workers.statistics import SharedStatistics
+from rollouts.workers.shared_statistics import SharedStatistics
 from rollouts.workers.taking import Rollout, Taken, Taking
 from rollouts.workers.tensor_transport import stays_in_its_process
-from rollouts.workers.trial import try_policy
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.weight_transport import WeightTransport
-from rollouts.workers.weights import WeightStore
 from rollouts.workers.worker_config import CollectOptions, MakePolicy, WorkerConfig
 
 

@@ -32,8 +32,8 @@ from rollouts.workers.on_ray.flat_weights import Layout
 from rollouts.workers.on_ray.ray_session import check_connected, connected
 from rollouts.workers.on_ray.ray_weights import RayWeights, WeightTransfer
 from rollouts.workers.tensor_transport import TensorTransport
+from rollouts.workers.weight_store import PlansOf, Snapshot, WeightStore
 from rollouts.workers.weight_transport import ONLY, WeightTransport
-from rollouts.workers.weights import PlansOf, Snapshot, WeightStore
 
 # ray annotates only half of what it exports
 ray: Any = _typed_ray

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rollouts.metrics.metrics_table import Metric
 from rollouts.metrics.sample import Sample
-from rollouts.metrics.table import Metric
 from rollouts.support.extras import needs
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, cast
 
 from rollouts.learner.fragment import Fragment, FragmentHandle
+from rollouts.workers.coordinator_options import Inference
 from rollouts.workers.fleet import FleetRules
 from rollouts.workers.fleet_thread import ABANDONED_TIMEOUT_S, FleetThread
 from rollouts.workers.on_ray.bundles import Bundles
@@ -22,12 +23,11 @@ from rollouts.workers.on_ray.inference import InferenceServer
 from rollouts.workers.on_ray.learner_weights import LearnerWeights, read_learners
 from rollouts.workers.on_ray.ray_session import RaySession, check_connected
 from rollouts.workers.on_ray.shares import Shares
-from rollouts.workers.options import Inference
 from rollouts.workers.share import driver_rules
 from rollouts.workers.slot import Launch
 from rollouts.workers.tensor_transport import lends_memory
+from rollouts.workers.weight_store import TakeSnapshots, WeightStore
 from rollouts.workers.weight_transport import WeightTransport
-from rollouts.workers.weights import TakeSnapshots, WeightStore
 from rollouts.workers.worker_config import MakePolicy, PolicySpec, WorkerConfig
 
 # merge threads of abandoned coordinators, which are still ending them

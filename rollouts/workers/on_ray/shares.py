@@ -37,7 +37,7 @@ from rollouts.workers.on_ray.ray_session import (
 from rollouts.workers.share import WorkerShare, share_config, share_rules, share_size
 from rollouts.workers.share_reports import ShareReports
 from rollouts.workers.slot import Answers, CoordinatorDied
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 from rollouts.workers.worker import WorkerInfo
 from rollouts.workers.worker_config import WorkerConfig
 from rollouts.workers.worker_failure import WorkerFailure

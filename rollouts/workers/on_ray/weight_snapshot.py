@@ -17,6 +17,7 @@ from rollouts.errors import SpecError
 from rollouts.support.ray_private import make_tensor_store
 from rollouts.workers.on_ray.flat_weights import Layout, lay_out, pack
 from rollouts.workers.tensor_transport import TensorTransport
+from rollouts.workers.weight_store import DeltaPlan
 from rollouts.workers.weight_transport import (
     Array,
     Narrowed,
@@ -29,7 +30,6 @@ from rollouts.workers.weight_transport import (
     said_of,
     to_host,
 )
-from rollouts.workers.weights import DeltaPlan
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,7 +13,7 @@ from learner_actors import start_by_value
 import rollouts
 from rollouts import FaultPolicy, MultiAgentRollout, RolloutCoordinator, WeightTransport
 from rollouts.workers import Fragment
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 
 ENV_ID = "simple_tag_v3"
 GROUPS = {group.name: group for group in rollouts.env_spec(ENV_ID).groups}

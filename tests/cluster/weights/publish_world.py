@@ -13,7 +13,7 @@ from digest_policy import digest, make_policy
 from learner_actors import start_by_value
 
 from rollouts import CollectOptions, FaultPolicy, RolloutCoordinator, WeightTransport
-from rollouts.workers.weights import WeightStore
+from rollouts.workers.weight_store import WeightStore
 
 # the time after which a test hangs
 LIMIT_S = 300.0

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from rollouts.integrations.envpool.options import (
+from rollouts.integrations.envpool.envpool_options import (
     NO_LIMIT,
     first_seeds,
     num_threads,
@@ -107,7 +107,7 @@ def test_seeds_are_one_of_the_pool_or_one_each() -> None:
 
 
 def test_threads_are_those_of_the_cpus_or_as_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rollouts.integrations.envpool.options.usable_cpus", lambda: 4)
+    monkeypatch.setattr("rollouts.integrations.envpool.envpool_options.usable_cpus", lambda: 4)
     assert num_threads(config()) == 4
     assert num_threads(config(num_envs=2)) == 2
     assert num_threads(config(num_threads=9)) == 9

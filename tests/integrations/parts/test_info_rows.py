@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rollouts.integrations.shared.episodes import EpisodeStatistics
 from rollouts.integrations.shared.hosted_env import HostedEnv, MakeHosted, Missing
 from rollouts.integrations.shared.info_rows import info_rows
 from rollouts.integrations.shared.missing import needs
+from rollouts.integrations.shared.whole_games import EpisodeStatistics
 
-from rollouts.envs.hosted.infos import merge_infos
+from rollouts.envs.hosted.merged_infos import merge_infos
 from rollouts.errors import EngineError
 
 values = st.one_of(

@@ -17,7 +17,7 @@ from rollouts.envs.options import first_options, read_options
 from rollouts.envs.registry import close_ids, env_spec, is_env_id, resolve
 from rollouts.envs.unknown_option import did_you_mean, unknown_option
 from rollouts.errors import DTypeError, SpecError
-from rollouts.own_model.options import PortableFunction, is_own_model, split_functions
+from rollouts.own_model.model_options import PortableFunction, is_own_model, split_functions
 
 HEADER = "envs/classic/cart_pole.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // MuJoCo's tasks over the arrays of mujoco_warp, on a GPU or on the host in its place: a thread for
 // each world. envs/mujoco/task.h defines a task; those of the DeepMind Control Suite have another
-// kernel (suite_kernel.h). rollouts/envs/physics/kernels/episodes.py handles the clock and the rows
-// of a step.
+// kernel (suite_kernel.h). rollouts/envs/physics/kernels/world_episodes.py handles the clock and the
+// rows of a step.
 #pragma once
 
 #include "rollouts/core/env.h"

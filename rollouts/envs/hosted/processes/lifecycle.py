@@ -22,9 +22,9 @@ from typing import Any, Protocol
 from gymnasium.vector import AutoresetMode
 
 from rollouts.envs.hosted.processes import identity
+from rollouts.envs.hosted.processes.env_worker import run_worker
 from rollouts.envs.hosted.processes.records import EnvFn, Setup
 from rollouts.envs.hosted.processes.wire import HostLink
-from rollouts.envs.hosted.processes.worker import run_worker
 from rollouts.errors import SpecError
 
 # how long environments may take to close before their process is killed

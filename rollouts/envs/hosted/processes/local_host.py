@@ -13,12 +13,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rollouts.envs.hosted.processes.env_worker import EnvWorker, hello_of
 from rollouts.envs.hosted.processes.failures import ProcessFailure, env_error
 from rollouts.envs.hosted.processes.host import Host
 from rollouts.envs.hosted.processes.lifecycle import HostOptions
 from rollouts.envs.hosted.processes.records import EnvFn, Record, Setup
 from rollouts.envs.hosted.processes.wire import Kind
-from rollouts.envs.hosted.processes.worker import EnvWorker, hello_of
 
 
 @dataclass(slots=True)

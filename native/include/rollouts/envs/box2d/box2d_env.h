@@ -8,7 +8,7 @@
 //       with which Gymnasium's reset ends
 //   StepResult Step(const float* action, TapeDraws&)
 //   using Obs, void Observe(Obs* obs) const
-//   void AppendScene(std::vector<double>& out) const    what rollouts/rendering/box2d.py draws
+//   void AppendScene(std::vector<double>& out) const    see rollouts/rendering/box2d_frames.py
 //   void WriteInfo(double* values) const    optional: where its spec announces infos
 //   Render(std::vector<std::uint8_t>& rgb) const    optional: draws a frame; returns its height and
 //       width

@@ -26,11 +26,12 @@ class PhysicsArrays(Clocks):
 
     Attributes:
       broken: (N,) bool: a fault cut the episode off.
-      faults: (N,) int32: the first fault since faults were last read, see `kernels/episodes.py`.
+      faults: (N,) int32: the first fault since faults were last read, see
+        `kernels/world_episodes.py`.
       rows: (N,) each: the last step's reward, ends and so on, by name.
       obs, final_obs: (N, size) float32; both are the same tensor unless in same-step mode.
       infos, final_infos: (N, values) float32, likewise.
-      commands: (N,) uint8, a constant of `kernels/episodes.py` each.
+      commands: (N,) uint8, a constant of `kernels/world_episodes.py` each.
       stepping, beginning: (N,) bool: environments that moved in a step, or began an episode.
       outcomes: A task's results of a step, by the names of `outcome`, and `before`, (N, 2) float64:
         what a task remembers of the step before.

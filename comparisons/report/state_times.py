@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from comparisons.report.rows import Row, row_of
+from comparisons.report.report_rows import Row, row_of
 from rollouts.envs.make import make_vec
 from rollouts.envs.registry import env_spec
 from rollouts.families.atari import PREFIX, rom_path

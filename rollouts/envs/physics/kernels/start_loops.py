@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import warp as wp
 
-from rollouts.envs.physics.kernels.episodes import NO_START
 from rollouts.envs.physics.kernels.structs import Clock
+from rollouts.envs.physics.kernels.world_episodes import NO_START
 
 # gradients are not needed, and would double the code to compile
 wp.set_module_options({"enable_backward": False})

@@ -17,7 +17,7 @@ import numpy as np
 
 from rollouts.collecting.policy_calls import make_policy_calls
 from rollouts.errors import EngineError, SpecError
-from rollouts.policies.checks import check_action
+from rollouts.policies.output_checks import check_action
 from rollouts.workers.agent_policies import groups_of, policy_specs
 from rollouts.workers.weight_transport import ONLY, Shapes
 from rollouts.workers.worker_config import MakePolicy, PolicySpec, WorkerConfig

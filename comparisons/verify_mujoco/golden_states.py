@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from comparisons.verify_mujoco.array_errors import relative
 from comparisons.verify_mujoco.driver import STATE, Array, Driver, ModelStates
-from comparisons.verify_mujoco.errors import relative
 from comparisons.verify_mujoco.models import Subject, starts_of, subject_of
 from rollouts.errors import SpecError
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from comparisons.verify_mujoco.array_errors import Difference, relative
 from comparisons.verify_mujoco.comparison import NEXT, STAGES
-from comparisons.verify_mujoco.errors import Difference, relative
 
 
 def describe(difference: Difference, model: Any, why: str = "") -> list[str]:

@@ -8,7 +8,7 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 
 from rollouts import _native
 from rollouts.checks import one_of
-from rollouts.collecting.engine import Engine
+from rollouts.collecting.policy_engine import Engine
 from rollouts.errors import SpecError
 
 from .actions import ActionScaling

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rollouts.envs.physics.arrays import PhysicsArrays
+from rollouts.envs.physics.physics_arrays import PhysicsArrays
 from rollouts.errors import DTypeError, ProtocolError, SpecError
 from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction, ModelStep, Parts

@@ -14,7 +14,7 @@ from pathlib import Path
 from comparisons.report.page import MeasuredSection, blocks, to_html, to_markdown
 from comparisons.report.plan import SECTIONS, Section
 from comparisons.report.plots import draw_ratios, draw_soak
-from comparisons.report.rows import Row
+from comparisons.report.report_rows import Row
 from comparisons.report.running import run_measure
 from comparisons.report.soak import SECTION as SOAK
 from comparisons.report.soak import read_soak

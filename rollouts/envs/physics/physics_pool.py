@@ -12,21 +12,21 @@ from torch import Tensor
 
 from rollouts.envs.kernel.launch_args import DeviceRows
 from rollouts.envs.options import Columns
-from rollouts.envs.physics.arrays import PhysicsArrays
 from rollouts.envs.physics.bare import BarePhysics
-from rollouts.envs.physics.functions import BatchFunctions
+from rollouts.envs.physics.batch_functions import BatchFunctions
 from rollouts.envs.physics.graphs import Sequence, as_warp, stream_of
 from rollouts.envs.physics.header_task import HeaderTask, task_facts
-from rollouts.envs.physics.kernels.episodes import SAME_STEP, begin_step, end_step
+from rollouts.envs.physics.kernels.world_episodes import SAME_STEP, begin_step, end_step
 from rollouts.envs.physics.library import quiet
-from rollouts.envs.physics.model_fields import ModelFields
 from rollouts.envs.physics.own_task import OwnTask
+from rollouts.envs.physics.physics_arrays import PhysicsArrays
 from rollouts.envs.physics.pool_task import PoolTask, one_of_each
 from rollouts.envs.physics.states import States
+from rollouts.envs.physics.world_fields import ModelFields
 from rollouts.envs.physics.worlds import OVERFLOW_BITS, Worlds, read_model
 from rollouts.errors import SpecError
 from rollouts.families.model_fields import Column
-from rollouts.own_model.options import ENV_ID as OWN_MODEL
+from rollouts.own_model.model_options import ENV_ID as OWN_MODEL
 from rollouts.own_model.parts import Layout
 from rollouts.own_model.step import BatchFunction
 
@@ -62,7 +62,7 @@ def make_pool(
       options: All options of the task: one value, or a list of N.
       num_infos: Numbers in a row of infos.
       is_emulated: Whether kernels run on the host.
-      autoreset: Mode, as in `kernels/episodes.py`.
+      autoreset: Mode, as in `kernels/world_episodes.py`.
       max_episode_steps: Time limit; 0: none.
       functions: Functions of MuJoCo-v0.
       memory: As of `Worlds`.
@@ -141,7 +141,7 @@ class PhysicsPool:
           kind: The name that distinguishes states of these environments from others.
           fields: The fields in which worlds' models differ.
           functions: Functions of MuJoCo-v0.
-          autoreset: Mode, as in `kernels/episodes.py`.
+          autoreset: Mode, as in `kernels/world_episodes.py`.
           max_episode_steps: Time limit; 0: none.
         """
         self._task, self._worlds, self.arrays = task, worlds, arrays
@@ -222,7 +222,7 @@ class PhysicsPool:
                 wp.copy(there, source, stream=stream_of(self.arrays.device))
 
     def reset(self, commands: Tensor) -> None:
-        """Runs RESET or OBSERVE of `kernels/episodes.py` in each environment."""
+        """Runs RESET or OBSERVE of `kernels/world_episodes.py` in each environment."""
         self.arrays.commands.copy_(commands)
         self._reset.replay()
         self.num_launches += 1

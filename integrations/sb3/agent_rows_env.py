@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from rollouts.envs.agent_rows import AgentRows
 from rollouts.errors import SpecError
 
-from ..shared.episodes import records
 from ..shared.missing import needs
+from ..shared.whole_games import records
 from .base import BaseVecEnv, Indices, Infos
 from .native_vec_env import final_obs_of, refuse_options, truncated_rows
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rollouts.envs.kernel.launch_args import GroupRows, WorldLaunch, WorldRows
-from rollouts.envs.kernel.rows import HeldRows, row_tensors
+from rollouts.envs.kernel.row_tensors import HeldRows, row_tensors
 
 _STEP = ("obs", "reward", "terminated", "truncated", "active", "episode_return")
 

@@ -21,7 +21,7 @@ from rollouts.run_log.log_writer import parts_in
 from rollouts.run_log.record_options import RunLog
 from rollouts.specs import EnvSpec
 from rollouts.workers.agent_policies import policy_names
-from rollouts.workers.options import CoordinatorOptions, Inference, Placement
+from rollouts.workers.coordinator_options import CoordinatorOptions, Inference, Placement
 from rollouts.workers.tensor_transport import chosen
 from rollouts.workers.weight_transport import ONLY
 from rollouts.workers.worker_config import CollectOptions, WorkerConfig
