@@ -105,6 +105,7 @@ def test_a_job_that_is_stopped_is_queued_again_and_reaches_its_target(
     number = os.getpid()
     run_dir, log = tmp_path / "runs" / str(number), tmp_path / "log"
     small = ("examples/ppo.py", "--num-envs", "16", "--checkpoint-interval-s", "1")
+    small += ("--total-steps", str(10**9))
     with start_job(tmp_path, number, nodes, *small, "--target-return", "1000") as job:
         try:
             written = run_dir / "checkpoint.pt"

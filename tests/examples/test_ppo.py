@@ -44,9 +44,13 @@ def run_ppo(*args: object) -> subprocess.CompletedProcess[str]:
 
 @contextmanager
 def started_ppo(*args: object) -> Iterator[Script]:
-    """Starts a run that has learnt from at least one batch when the block begins."""
+    """Starts a run that has learnt from at least one batch when the block begins.
+
+    It has no end of its own that it could reach: a fast machine needs seconds for 500 000 steps.
+    """
+    endless = ("--target-return", 1000, "--total-steps", 10**9)
     # without output buffering, so that the progress bar can be followed
-    with Script(SCRIPT, *args, new_session=True, unbuffered=True) as process:
+    with Script(SCRIPT, *args, *endless, new_session=True, unbuffered=True) as process:
         try:
             seen = ""
             while "policy lag" not in seen:
@@ -186,7 +190,7 @@ def test_native_gradient_steps_are_those_of_torch(missed_run: Path, tmp_path: Pa
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     sizes = ("--num-workers", 2, "--num-envs", 8, "--rollout-length", 32)
-    options = (*sizes, "--target-return", 1000, "--run-dir", tmp_path)
+    options = (*sizes, "--run-dir", tmp_path)
     with started_ppo(*options, "--checkpoint-interval-s", 0) as process:
         while not (tmp_path / "checkpoint.pt").exists():
             assert process.poll() is None
@@ -203,7 +207,8 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:
     assert not alive
     before = load_checkpoint(tmp_path).training
     total = before["progress"]["env_steps"] + 4 * 512
-    result = run_ppo(*options, "--total-steps", total, "--resume", tmp_path)
+    end = ("--target-return", 1000, "--total-steps", total)
+    result = run_ppo(*options, *end, "--resume", tmp_path)
     assert result.returncode == 1, result.stderr
     after = load_checkpoint(tmp_path).training
     updates, history = after["progress"]["updates"], after["progress"]["history"]
@@ -287,8 +292,7 @@ def test_an_interrupt_saves_a_checkpoint_and_leaves_no_process(
     num_workers: int, tmp_path: Path
 ) -> None:
     """Interrupts a run. Of the workers, if there are any, one was killed and replaced before."""
-    options = ("--num-workers", num_workers, "--target-return", 1000, "--run-dir", tmp_path)
-    with started_ppo(*options) as process:
+    with started_ppo("--num-workers", num_workers, "--run-dir", tmp_path) as process:
         workers = ray_workers(process.pid, num_workers)
         if workers:
             workers[0].kill()
