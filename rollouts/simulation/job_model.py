@@ -152,7 +152,8 @@ class DriverModel:
     Attributes:
       take_us: Cost of each call that ends, with one fragment: future, inbox, state machine, queue.
       further_us: Cost of each further fragment of a call.
-      submit_us: Cost of each call.
+      submit_us: Cost of each call, with one fragment.
+      submit_further_us: Cost of each further fragment that a call asks for.
       resolve_us: Cost of each fragment whose arrays are fetched in this process: by the learner, or
         by a coordinator that puts them into a parcel; 0 if learners' actors fetch them, see
         `RolloutCoordinator.hand_over`.
@@ -165,8 +166,9 @@ class DriverModel:
     """
 
     take_us: float = 130.0
-    further_us: float = 40.0
+    further_us: float = 30.0
     submit_us: float = 90.0
+    submit_further_us: float = 10.0
     resolve_us: float = 60.0
     publish_us: float = 300.0
     idle_load: float = 0.0
@@ -176,14 +178,18 @@ class DriverModel:
     def __post_init__(self) -> None:
         """Raises SpecError where a value is out of range."""
         for name in (
-            *("take_us", "further_us", "submit_us", "resolve_us", "publish_us"),
-            *("idle_load", "deaths_per_hour", "restart_s"),
+            *("take_us", "further_us", "submit_us", "submit_further_us", "resolve_us"),
+            *("publish_us", "idle_load", "deaths_per_hour", "restart_s"),
         ):
             _check_least(f"driver.{name}", getattr(self, name), 0.0)
 
     def call_us(self, num_fragments: int) -> float:
         """Returns the cost of a call that ends with a number of fragments."""
         return self.take_us + (num_fragments - 1) * self.further_us
+
+    def making_us(self, num_fragments: int) -> float:
+        """Returns the cost of making a call for a number of fragments."""
+        return self.submit_us + (num_fragments - 1) * self.submit_further_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

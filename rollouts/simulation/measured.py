@@ -67,31 +67,45 @@ def driver_of_stages(
     """
     submit, resolve = max(0.0, stages["submit"]), max(0.0, stages["resolve"])
     weights = max(0.0, stages["weights"])
-    further_us = DriverModel().further_us
+    default = DriverModel()
     taken = cpu_us - submit - resolve - weights
     return DriverModel(
-        take_us=max(0.0, taken * per_call - further_us * (per_call - 1)),
-        further_us=further_us,
-        submit_us=submit * per_call,
+        take_us=max(0.0, taken * per_call - default.further_us * (per_call - 1)),
+        submit_us=max(0.0, submit * per_call - default.submit_further_us * (per_call - 1)),
         resolve_us=resolve,
         publish_us=weights * publish_every,
     )
 
 
 def driver_of_calls(shared: DriverModel, alone: DriverModel, per_call: float) -> DriverModel:
-    """Derives the cost of a call's first fragment and of its further ones.
+    """Derives the cost of a call and of each of its fragments, from two sizes of calls.
 
     Args:
-      shared: Costs of a fragment where `per_call` of them share a call.
+      shared: Costs of a fragment where `per_call` of them share a call, each a mean of a call's
+        first fragment and its further ones.
       alone: Costs of a fragment with a call of its own.
       per_call: Fragments of a call, the mean.
     """
     if per_call < 1.5:
         return alone
-    # 1 / per_call of the fragments are a call's first and cost `alone.take_us`; the rest are
-    # further ones, and `shared.take_us` is the mean of both
-    further_us = (shared.take_us - alone.take_us / per_call) / (1 - 1 / per_call)
-    return replace(alone, further_us=max(0.0, further_us))
+
+    def split(one: float, other: float) -> tuple[float, float]:
+        """The costs of a call and of a fragment: their sum is `one`, with shared calls `other`."""
+        call = min(one, max(0.0, (one - other) / (1 - 1 / per_call)))
+        return call, max(0.0, other - call / per_call)
+
+    submit, submitted = split(alone.submit_us, shared.submit_us)
+    resolve, resolved = split(alone.resolve_us, shared.resolve_us)
+    take, taken = split(alone.take_us, shared.take_us)
+    return replace(
+        alone,
+        take_us=take + resolve + taken,
+        further_us=taken,
+        submit_us=submit + submitted,
+        submit_further_us=submitted,
+        resolve_us=resolved,
+        publish_us=shared.publish_us,
+    )
 
 
 def _json_of(path: Path) -> Any:

@@ -57,7 +57,7 @@ class ModelledProcess:
         self._inbox: deque[tuple[Slot, Future[Any]]] = deque()
         self._has_room = self._has_weights = self._is_turning = False
         self._free_at = 0.0
-        self._num_submitted = 0
+        self._unpaid_us = 0.0  # of calls that were made
         self._submit_s = 0.0  # CPU time of all calls that were made
         self.queue = LearnerQueue(
             num_slots,
@@ -99,10 +99,11 @@ class ModelledProcess:
         self._has_weights = True
         self._make_room()
 
-    def submitted(self) -> None:
-        """Counts a call."""
-        self._num_submitted += 1
-        self._submit_s += self._costs.submit_us / 1e6
+    def submitted(self, num_fragments: int) -> None:
+        """Counts a call for a number of fragments."""
+        cost_us = self._costs.making_us(num_fragments)
+        self._unpaid_us += cost_us
+        self._submit_s += cost_us / 1e6
 
     def _make_room(self) -> None:
         if self._submits_here:
@@ -149,8 +150,8 @@ class ModelledProcess:
             self._wake()
 
     def _pay_for_calls(self) -> None:
-        self.use(self._num_submitted * self._costs.submit_us)
-        self._num_submitted = 0
+        self.use(self._unpaid_us)
+        self._unpaid_us = 0.0
 
 
 class _Submitting:
@@ -163,7 +164,7 @@ class _Submitting:
         self.start, self.kill = worker.start, worker.kill
 
     def collect(self, offer: Any, num_fragments: int) -> Any:
-        self._process.submitted()
+        self._process.submitted(num_fragments)
         return self._worker.collect(offer, num_fragments)
 
 

@@ -24,7 +24,9 @@ from rollouts.bench.prediction import as_dict, compare, job_of, predict, to_tabl
 from rollouts.bench.stage_clock import TurnTimes
 from rollouts.simulation import DriverModel
 
-FREE = DriverModel(take_us=0, further_us=0, submit_us=0, resolve_us=0, publish_us=0)
+FREE = DriverModel(
+    take_us=0, further_us=0, submit_us=0, submit_further_us=0, resolve_us=0, publish_us=0
+)
 
 
 def turn_of(task: PacedTask, **changes: Any) -> PacedTurn:
@@ -185,6 +187,6 @@ def test_the_costs_of_a_turn_are_those_of_a_fragment() -> None:
     assert driver.publish_us == pytest.approx(1200.0)
     assert driver.take_us == pytest.approx(2000.0 - 200 - 100 - 300)
     shared = driver_of_turn(times, 100, publish_every=4, idle_load=0.01, per_call=4.0)
-    assert shared.submit_us == pytest.approx(4 * 200.0)
+    assert shared.making_us(4) == pytest.approx(4 * 200.0)
     assert shared.resolve_us == pytest.approx(100.0)
     assert shared.call_us(4) == pytest.approx(4 * 1400.0)
