@@ -57,7 +57,7 @@ class ModelledProcess:
         self._inbox: deque[tuple[Slot, Future[Any]]] = deque()
         self._has_room = self._has_weights = self._is_turning = False
         self._free_at = 0.0
-        self._unpaid_us = 0.0  # of calls that were made
+        self._unpaid_us = 0.0  # cost of calls since the last payment
         self._submit_s = 0.0  # CPU time of all calls that were made
         self.queue = LearnerQueue(
             num_slots,
