@@ -89,16 +89,21 @@ def driver_of_calls(shared: DriverModel, alone: DriverModel, per_call: float) ->
     if per_call < 1.5:
         return alone
 
-    def split(one: float, other: float) -> tuple[float, float]:
-        """The costs of a call and of a fragment: their sum is `one`, with shared calls `other`."""
-        call = min(one, max(0.0, (one - other) / (1 - 1 / per_call)))
-        return call, max(0.0, other - call / per_call)
+    def split(alone_us: float, shared_us: float) -> tuple[float, float]:
+        """Returns the part that each call costs, and the part that each fragment costs.
+
+        A fragment with a call of its own costs both parts. A fragment in a shared call costs its
+        own part, and 1 / per_call of the call's.
+        """
+        call_us = min(alone_us, max(0.0, (alone_us - shared_us) / (1 - 1 / per_call)))
+        return call_us, max(0.0, shared_us - call_us / per_call)
 
     submit, submitted = split(alone.submit_us, shared.submit_us)
     resolve, resolved = split(alone.resolve_us, shared.resolve_us)
     take, taken = split(alone.take_us, shared.take_us)
     return replace(
         alone,
+        # `resolve_us` is paid for each fragment alike, so the call's part of it is paid here
         take_us=take + resolve + taken,
         further_us=taken,
         submit_us=submit + submitted,

@@ -142,6 +142,7 @@ def assert_failure_leaves_nothing(tmp_path: Path) -> None:
     def broken() -> Any:
         raise ValueError("no")
 
+    # what multiprocessing keeps for itself is there from the first time on
     rollouts.from_env_fns([Counter], num_processes=1).close()
     gc.collect()
     before = descriptors()

@@ -46,7 +46,7 @@ def run_ppo(*args: object) -> subprocess.CompletedProcess[str]:
 def started_ppo(*args: object) -> Iterator[Script]:
     """Starts a run that has learnt from at least one batch when the block begins.
 
-    It has no end of its own that it could reach: a fast machine needs seconds for 500 000 steps.
+    Only the test ends the run: a fast machine trains the usual 500 000 steps in seconds.
     """
     endless = ("--target-return", 1000, "--total-steps", 10**9)
     # without output buffering, so that the progress bar can be followed

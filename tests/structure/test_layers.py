@@ -83,8 +83,8 @@ def imports(node: ast.AST) -> Iterator[str]:
 def folder_of(module: str) -> str:
     """The entry of ORDER that a module belongs to."""
     parts = module.split(".")[1:]
-    first, inner = parts[0], ".".join(parts[:2])
-    return inner if inner in ORDER else first
+    inner = ".".join(parts[:2])
+    return inner if inner in ORDER else parts[0]
 
 
 def place(module: str) -> int:

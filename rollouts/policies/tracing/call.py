@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`FunctionCall`: a call of a torch function while a module is traced, and what can be computed."""
+"""`FunctionCall`: a torch function that a traced module calls, and operations on its arguments."""
 
 from __future__ import annotations
 
